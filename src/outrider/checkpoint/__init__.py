@@ -1,0 +1,1 @@
+"""Official checkpoints: tensor names and formats, validation, reading and writing."""

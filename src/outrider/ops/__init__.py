@@ -1,0 +1,1 @@
+"""Operations of the model: number formats, plain-torch references and kernels."""
