@@ -1,0 +1,1 @@
+"""Accuracy of a model on tasks with checkable answers."""
