@@ -14,7 +14,7 @@ import json
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -42,11 +42,20 @@ class Entry:
     end: int
 
 
-def read_header(path: Path) -> tuple[dict[str, Entry], list[str]]:
-    """Reads a file's header without its data.
+@dataclass(slots=True)
+class Header:
+    """What a file says it holds, and what is wrong with it; `broken` names tensors whose entry is unusable."""
 
-    Returns the entries and the problems found: bad entries, gaps, overlaps, a file shorter or longer than its header
-    says. Raises CheckpointError when no header can be made out at all.
+    entries: dict[str, Entry] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+
+
+def read_header(path: Path) -> Header:
+    """Reads and checks a file's header without its data.
+
+    Problems: bad entries, names listed twice, gaps, overlaps, a file shorter or longer than its header says. Raises
+    CheckpointError when no header can be made out at all.
     """
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -59,19 +68,20 @@ def read_header(path: Path) -> tuple[dict[str, Entry], list[str]]:
                 path.name, f"its header claims {length} bytes and the file has {size}: cut short, or not safetensors"
             )
         text = file.read(length)
-    problems: list[str] = []
-    raw = _parse(path.name, text, problems)
-    start, entries = 8 + length, {}
-    for name, item in raw.items():
+    header = Header()
+    start = 8 + length
+    for name, item in _parse(path.name, text, header.problems).items():
         if name == "__metadata__":
             continue
         entry = _entry(item, start)
-        if isinstance(entry, str):
-            problems.append(f"{path.name}: {name}: {entry}")
+        if isinstance(entry, Entry):
+            header.entries[name] = entry
         else:
-            entries[name] = entry
-    problems += _check_extent(path.name, entries, start, size)
-    return entries, problems
+            header.problems.append(f"{path.name}: {name}: {entry}")
+            header.broken.add(name)
+    if not header.broken:  # offsets that are not known cannot tile anything
+        header.problems += _check_extent(path.name, header.entries, start, size)
+    return header
 
 
 def _parse(file: str, text: bytes, problems: list[str]) -> dict[str, Any]:

@@ -28,10 +28,9 @@ from outrider.checkpoint.codec import (
 from outrider.checkpoint.container import layout
 from outrider.checkpoint.errors import CheckpointError
 from outrider.checkpoint.names import ITEM_BYTES, TensorSpec, expected_tensors
+from outrider.checkpoint.shards import INDEX_NAME, SINGLE_NAME
 from outrider.config import ModelConfig, parse_model_config
 
-INDEX_NAME = "model.safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
 SHARD_GLOB = "model-?????-of-?????.safetensors"
 HEADER_BYTES = 192  # upper bound of one tensor's header entry; shards are planned with it
 
