@@ -1,0 +1,1 @@
+"""What the machine at hand is and can do."""
