@@ -22,11 +22,11 @@ from random import Random
 
 import numpy as np
 from tokenizers import Tokenizer
+from training.corpus_sources import SOURCES, Source, fetch
+from training.tokenizer import save, sentence_ids, train
 
 from outrider.evaluation.arithmetic import Problem, as_chat, as_text, problems
 from outrider.evaluation.arithmetic_drills import drill
-from training.corpus_sources import SOURCES, Source, fetch
-from training.tokenizer import BOS, EOS, save, train
 
 HELD_OUT_EVERY = 100  # one document in this many, but at least
 FEWEST_HELD_OUT = 3
@@ -159,7 +159,7 @@ def tokenizer_texts(corpora: Iterable[Corpus], rng: Random) -> Iterator[str]:
 
 def encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
     """Token ids of each document with BOS and EOS: uint16 [length] each."""
-    bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    bos, eos = sentence_ids(tokenizer)
     encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
     return [np.array([bos, *encoding.ids, eos], dtype=np.uint16) for encoding in encodings]
 

@@ -26,9 +26,12 @@ _DIRECTIVE = re.compile(r"\.\. ([\w:.+-]+)::\s*(.*)")
 _OPTION = re.compile(r":[\w-]+:")
 _GRID = re.compile(r"[+|].*[+|]\s*|=+( +=+)+\s*")
 _CODE = {"code-block", "sourcecode", "code", "doctest", "testcode", "highlight-block", "parsed-literal"}
-_ASIDES = {"note": "Note: ", "warning": "Warning: ", "tip": "Tip: ", "seealso": "See also: ", "important": "Note: "}
-_OBJECTS = re.compile(r"(?:\w+:)?(?:function|method|class|classmethod|staticmethod|attribute|data|exception|"
-                      r"decorator|module|decoratormethod|decorator|opcode|describe|member|macro|type|var)$")  # fmt: skip
+_ASIDES = {"note": "Note: ", "important": "Note: ", "warning": "Warning: ", "tip": "Tip: ", "seealso": "See also: "}
+# Directives that describe a thing: the argument is its signature, the content its description.
+_OBJECTS = re.compile(
+    r"(?:\w+:)?(?:function|method|class|classmethod|staticmethod|attribute|data|exception|decorator"
+    r"|decoratormethod|opcode|describe|member|macro|type|var)$"
+)
 
 
 def from_rst(text: str) -> str:
@@ -59,7 +62,7 @@ def from_rst(text: str) -> str:
                 code_indent = indent
             elif name in _ASIDES:
                 lines.append(_ASIDES[name] + _inline(argument))
-            elif _OBJECTS.match(name) and name != "module":
+            elif _OBJECTS.match(name):
                 lines.append(argument)
             else:
                 skip_indent = indent

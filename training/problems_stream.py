@@ -6,15 +6,16 @@ empty line between. The other tokens are drills, several lines to a document.
 """
 
 import multiprocessing
+import os
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from tokenizers import Tokenizer
+from training.tokenizer import sentence_ids
 
 from outrider.evaluation.arithmetic import as_chat, as_text, sample_problem
 from outrider.evaluation.arithmetic_drills import drill
-from training.tokenizer import BOS, EOS
 
 CHAT_SHARE = 0.35
 FEW_SHOT_SHARE = 0.10  # of the plain documents
@@ -36,7 +37,7 @@ def document(rng: Random) -> str:
 def _tokens_of_one(tokenizer_path: str, n_tokens: int, seed: int) -> np.ndarray:
     """At least `n_tokens` tokens of whole documents, uint16 [tokens], from one process."""
     tokenizer = Tokenizer.from_file(tokenizer_path)
-    bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    bos, eos = sentence_ids(tokenizer)
     rng = Random(seed)
     parts: list[np.ndarray] = []
     have = 0
@@ -70,6 +71,4 @@ def synthetic_tokens(tokenizer_path: str | Path, n_tokens: int, seed: int, proce
 
 def _one_thread() -> None:
     """A worker encodes on its own core: the tokenizer's threads would only compete with the other workers."""
-    import os
-
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

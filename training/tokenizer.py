@@ -96,6 +96,14 @@ def _with_markup_not_special(tokenizer: Tokenizer) -> Tokenizer:
     return result
 
 
+def sentence_ids(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Ids of the begin- and end-of-sentence tokens."""
+    bos, eos = tokenizer.token_to_id(BOS), tokenizer.token_to_id(EOS)
+    if bos is None or eos is None:
+        raise ValueError(f"the tokenizer lacks {BOS} or {EOS}: train it with training/tokenizer.py")
+    return bos, eos
+
+
 def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`."""
     folder.mkdir(parents=True, exist_ok=True)
