@@ -61,11 +61,12 @@ def read_header(path: Path) -> Header:
         size = path.stat().st_size
         head = file.read(8)
         if len(head) < 8:
-            raise CheckpointError(path.name, f"{size} bytes long, too short for a safetensors file")
+            raise CheckpointError(path.name, f"{_bytes(size)} long, too short for a safetensors file")
         length = struct.unpack("<Q", head)[0]
         if length > min(size - 8, HEADER_LIMIT):
             raise CheckpointError(
-                path.name, f"its header claims {length} bytes and the file has {size}: cut short, or not safetensors"
+                path.name,
+                f"its header claims {_bytes(length)}, the file has {_bytes(size)}: cut short, or not safetensors",
             )
         text = file.read(length)
     header = Header()
@@ -133,10 +134,14 @@ def _check_extent(file: str, entries: dict[str, Entry], start: int, size: int) -
     cut = [name for name, entry in entries.items() if entry.end > size]
     if cut:
         others = f" and {len(cut) - 1} more tensors are" if len(cut) > 1 else " is"
-        problems.append(f"{file}: cut short by {at - size} bytes; {cut[0]}{others} incomplete")
+        problems.append(f"{file}: cut short by {_bytes(at - size)}; {cut[0]}{others} incomplete")
     elif at < size:
-        problems.append(f"{file}: {size - at} unexpected bytes after the last tensor")
+        problems.append(f"{file}: {_bytes(size - at)} too many after the last tensor")
     return problems
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,} byte{'s' if count != 1 else ''}"
 
 
 def read_bytes(path: Path, name: str, entry: Entry) -> Tensor:

@@ -45,7 +45,7 @@ def locate_config(path_or_id: str | Path) -> tuple[Path, bool]:
 def _local(path_or_id: str | Path) -> Path | None:
     """An existing local path; None for what can only be a hub id."""
     path = Path(path_or_id).expanduser()
-    if path.exists():
+    if path_or_id != "" and path.exists():
         return path
     if isinstance(path_or_id, str) and HUB_ID.fullmatch(path_or_id):
         return None

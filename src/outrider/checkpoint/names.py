@@ -98,6 +98,16 @@ def config_drafter(config: ModelConfig) -> Drafter:
     return "mtp" if config.num_nextn_predict_layers else "none"
 
 
+def describe_drafter(drafter: Drafter, config: ModelConfig) -> str:
+    """The drafter in words: "MTP, 1 layer", "DSpark, 3 stages, block 5" or "none"."""
+    if drafter == "mtp":
+        return "MTP, 1 layer"
+    if drafter == "none":
+        return "none"
+    block = config.dspark_block_size
+    return f"DSpark, {DSPARK_STAGES} stages" + (f", block {block}" if block else "")
+
+
 def expected_tensors(config: ModelConfig, drafter: Drafter | None = None) -> dict[str, TensorSpec]:
     """Every tensor of a checkpoint, in the order of the model: embedding, layers, final norm and head, drafter.
 

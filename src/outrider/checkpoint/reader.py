@@ -18,7 +18,14 @@ from outrider.checkpoint.codec import TORCH_DTYPES, decode_weight, routing_table
 from outrider.checkpoint.container import Entry, read_bytes
 from outrider.checkpoint.errors import CheckpointError
 from outrider.checkpoint.locate import locate
-from outrider.checkpoint.names import DSPARK_STAGES, Drafter, Part, TensorSpec, detect_drafter, expected_tensors
+from outrider.checkpoint.names import (
+    Drafter,
+    Part,
+    TensorSpec,
+    describe_drafter,
+    detect_drafter,
+    expected_tensors,
+)
 from outrider.checkpoint.shards import REMEDY, collect_shards, compare_with_table
 from outrider.config import ModelConfig, load_model_config
 
@@ -74,12 +81,7 @@ class Checkpoint:
     @property
     def drafter_description(self) -> str:
         """The drafter in words: "MTP, 1 layer", "DSpark, 3 stages, block 5" or "none"."""
-        if self.drafter == "mtp":
-            return "MTP, 1 layer"
-        if self.drafter == "none":
-            return "none"
-        block = self.config.dspark_block_size
-        return f"DSpark, {DSPARK_STAGES} stages" + (f", block {block}" if block else "")
+        return describe_drafter(self.drafter, self.config)
 
     def require_drafter(self, method: str) -> None:
         """Raises CheckpointError unless this checkpoint can draft with `method` ("mtp")."""

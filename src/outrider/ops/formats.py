@@ -11,6 +11,8 @@ the same row in a batch give the same bits.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -185,12 +187,16 @@ def quantize_fp4_block(weight: Tensor) -> tuple[Tensor, Tensor]:
     return pack_e2m1(codes), scale[:, 0, :, 0].contiguous()
 
 
+@lru_cache(maxsize=16)
+def _pair_table(device: torch.device) -> Tensor:
+    """[256, 2]: the two values of every packed byte, so that one look-up decodes both."""
+    return decode_e2m1(unpack_e2m1(torch.arange(256, dtype=torch.uint8, device=device)[:, None]))
+
+
 def dequantize_fp4_block(packed: Tensor, scale: Tensor) -> Tensor:
     """Packed E2M1 [N, K/2] (uint8 or int8) with E8M0 bytes [N, ceil(K/32)] -> float32 [N, K]."""
     n, k = packed.shape[0], 2 * packed.shape[1]
-    pairs = torch.arange(256, dtype=torch.uint8, device=packed.device)
-    table = decode_e2m1(unpack_e2m1(pairs[:, None]))  # [256, 2]: one look-up decodes two values
-    values = table[packed.view(torch.uint8).to(torch.int32)].flatten(1)
+    values = _pair_table(packed.device)[packed.view(torch.uint8).to(torch.int32)].flatten(1)
     blocks = _blocks(values, 1, FP4_BLOCK)
     return _unblock(blocks.mul_(decode_e8m0(scale)[:, None, :, None]), n, k)
 
