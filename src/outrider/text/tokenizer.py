@@ -1,0 +1,78 @@
+"""The checkpoint's own tokenizer, and text that grows token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tokenizers
+
+from outrider.config import ConfigError, ModelConfig
+
+USER, ASSISTANT, THINK_END = "<｜User｜>", "<｜Assistant｜>", "</think>"
+_UNFINISHED = "\ufffd"  # what a byte-level decoder gives for the first bytes of a character
+
+
+class Tokenizer:
+    """Wraps `tokenizer.json`. It adds nothing by itself: the prompt's builder writes the begin token."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, config: ModelConfig) -> None:
+        self._backend = backend
+        self._bos_token_id = config.bos_token_id
+
+    @classmethod
+    def load(cls, folder: Path, config: ModelConfig) -> Tokenizer:
+        """Raises ConfigError: no tokenizer.json, unreadable, or ids beyond the model's vocabulary."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such file; text needs the checkpoint's tokenizer")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise ConfigError(f"{path}: cannot be read as a tokenizer ({error})") from None
+        if backend.get_vocab_size() > config.vocab_size:
+            raise ConfigError(
+                f"{path}: {backend.get_vocab_size()} tokens, but vocab_size in config.json is {config.vocab_size}"
+            )
+        return cls(backend, config)
+
+    def encode(self, text: str) -> list[int]:
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the ids, without the begin, end and padding tokens."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+
+    def completion_prompt(self, text: str) -> list[int]:
+        """Begin token, then the text as it stands."""
+        return [self._bos_token_id, *self.encode(text)]
+
+    def chat_prompt(self, text: str) -> list[int]:
+        """One user turn and the header of an answer without thinking (chat mode closes the thinking block at once)."""
+        return [self._bos_token_id, *self.encode(f"{USER}{text}{ASSISTANT}{THINK_END}")]
+
+
+class IncrementalDetokenizer:
+    """Turns a stream of tokens into pieces of text that are final: no half characters, nothing taken back."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._pending: list[int] = []  # tokens from the last safe place on
+        self._shown = 0  # characters of their text that were given out
+        self._settled = 0  # leading pending tokens whose text is complete
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Text that these tokens complete; "" while a character is unfinished."""
+        self._pending += token_ids
+        text = self._tokenizer.decode(self._pending)
+        if text.endswith(_UNFINISHED):
+            return ""
+        piece = text[self._shown :]
+        # keep the last settled tokens as context: what a token decodes to may depend on the one before
+        self._pending, self._settled = self._pending[self._settled :], len(self._pending) - self._settled
+        self._shown = len(self._tokenizer.decode(self._pending))
+        return piece
+
+    def finish(self) -> str:
+        """What is left at the end, unfinished characters included (as replacement characters)."""
+        return self._tokenizer.decode(self._pending)[self._shown :]
