@@ -206,7 +206,10 @@ def test_progress_counts_bytes_and_weights_come_one_at_a_time(tmp_path: Path) ->
 
 
 def test_mtp_asked_for_and_absent(tmp_path: Path) -> None:
-    Checkpoint.open(tiny_checkpoint(tmp_path / "with")).require_drafter("mtp")
+    complete = Checkpoint.open(tiny_checkpoint(tmp_path / "with", tiny_config(**SMALL)))
+    complete.require_drafter("mtp")
+    with pytest.raises(CheckpointError, match="method 'dspark' is not supported"):
+        complete.require_drafter("dspark")
     without = Checkpoint.open(tiny_checkpoint(tmp_path / "without", tiny_config(num_nextn_predict_layers=0)))
     assert without.drafter == "none" and without.drafter_description == "none"
     with pytest.raises(CheckpointError, match=r"'mtp' was asked for, but the checkpoint has no mtp\.\* tensors"):

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from outrider.config import ConfigError, ModelConfig
 from outrider.ops.formats import FP4_BLOCK, FP8_BLOCK
@@ -48,9 +47,11 @@ class Part(StrEnum):
     DSPARK = "dspark"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """One stored tensor. `logical_shape` differs from `shape` for packed FP4 only (two values a byte)."""
+class TensorSpec(NamedTuple):
+    """One stored tensor (a tuple, since Pro has 145,116 of them).
+
+    `logical_shape` differs from `shape` for packed FP4 only (two values a byte).
+    """
 
     name: str
     shape: Shape

@@ -85,7 +85,9 @@ class Checkpoint:
 
     def require_drafter(self, method: str) -> None:
         """Raises CheckpointError unless this checkpoint can draft with `method` ("mtp")."""
-        if method == self.drafter:
+        if method != "mtp":
+            raise CheckpointError(self.folder, f"method {method!r} is not supported", 'The only one is "mtp".')
+        if self.drafter == "mtp":
             return
         if self.drafter == "dspark":
             raise CheckpointError(
