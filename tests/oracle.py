@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from tests.oracle_setup import (
     TINY_CONFIG,
     OracleConfig,

@@ -78,7 +78,13 @@ SHIPPED_CONFIG: dict[str, Any] = {
 
 def smoke_config() -> dict[str, Any]:
     """The shipped architecture with every size cut, for a smoke test on a CPU."""
-    sizes = {"hidden_size": 64, "head_dim": 96, "qk_rope_head_dim": 32, "q_lora_rank": 32, "o_lora_rank": 32}
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "head_dim": 96,
+        "qk_rope_head_dim": 32,
+        "q_lora_rank": 32,
+        "o_lora_rank": 32,
+    }
     sizes |= {"num_hidden_layers": 4, "compress_ratios": [0, 4, 128, 4, 0], "num_hash_layers": 1}
     sizes |= {"index_n_heads": 4, "index_head_dim": 32, "index_topk": 16, "moe_intermediate_size": 32}
     return SHIPPED_CONFIG | sizes | {"num_attention_heads": 2, "sliding_window": 64}

@@ -18,9 +18,8 @@ import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
-
 from training.config import Sizes
 from training.quantise import blend, fp4_rows, fp8_rows
 from training.sinkhorn import sinkhorn
@@ -136,18 +135,32 @@ def compress(x: Tensor, w: LayerWeights, p: str, ratio: int, head_dim: int, rot:
     return rope(entries, rot["comp_cos"][: n * ratio : ratio], rot["comp_sin"][: n * ratio : ratio])
 
 
-def index_scores(x: Tensor, qr: Tensor, w: LayerWeights, rot: LayerWeights, z: Sizes, on: Tensor) -> Tensor:
+def index_keys(x: Tensor, w: LayerWeights, rot: LayerWeights, z: Sizes, on: Tensor) -> Tensor:
+    """Indexer entries [B, n, index_dim], rotated by Hadamard and rounded. Input detached: see `index_scores`."""
+    k = compress(x.detach(), w, "indexer.compressor.", 4, z.index_dim, rot, z)
+    k = (k @ rot["hadamard"]) * z.index_dim**-0.5
+    return blend(k, fp4_rows(k.detach()), on)
+
+
+def index_scores(
+    x: Tensor,
+    qr: Tensor,
+    keys: Tensor,
+    w: LayerWeights,
+    cos: Tensor,
+    sin: Tensor,
+    hadamard: Tensor,
+    z: Sizes,
+    on: Tensor,
+) -> Tensor:
     """Lightning indexer, [B, S, n] float32, unmasked. Its inputs are detached: it learns from its own loss only."""
     B, S = x.shape[:2]
-    x, qr = x.detach(), qr.detach()
-    q = F.linear(qr, w["indexer.wq_b"]).view(B, S, z.index_heads, z.index_dim)
-    q = rope(q, rot["comp_cos"][:S], rot["comp_sin"][:S])
-    k = compress(x, w, "indexer.compressor.", 4, z.index_dim, rot, z)
-    q, k = ((v @ rot["hadamard"]) * z.index_dim**-0.5 for v in (q, k))
-    q, k = (blend(v, fp4_rows(v.detach()), on) for v in (q, k))
-    head_weight = F.linear(x, w["indexer.weights_proj"]).float() * (z.index_dim * z.index_heads) ** -0.5
-    s = torch.matmul(q.view(B, S * z.index_heads, z.index_dim), k.transpose(1, 2)).view(B, S, z.index_heads, -1)
-    return (s.float().relu() * head_weight[..., None]).sum(2)
+    q = F.linear(qr.detach(), w["indexer.wq_b"]).view(B, S, z.index_heads, z.index_dim)
+    q = (rope(q, cos, sin) @ hadamard) * z.index_dim**-0.5
+    q = blend(q, fp4_rows(q.detach()), on)
+    head_weight = F.linear(x.detach(), w["indexer.weights_proj"]).float() * (z.index_dim * z.index_heads) ** -0.5
+    s = torch.matmul(q.view(B, S * z.index_heads, z.index_dim), keys.transpose(1, 2))
+    return (s.view(B, S, z.index_heads, -1).float().relu() * head_weight[..., None]).sum(2)
 
 
 def index_kl(scores: Tensor, probabilities: Tensor, allowed: Tensor) -> Tensor:
@@ -219,18 +232,33 @@ def attend(
     return o, p_ent
 
 
+def project(
+    x: Tensor, w: LayerWeights, cos: Tensor, sin: Tensor, z: Sizes, on: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x [B, S, d] (normed) -> (low-rank query [B, S, q_rank], q [B, S, H, D], kv rows [B, S, D])."""
+    x8 = round_input(x, on)
+    qr = round_input(rms_norm(F.linear(x8, w["wq_a"]), w["q_norm"], z.eps), on)
+    q = rope(rms_norm(F.linear(qr, w["wq_b"]).unflatten(-1, (z.heads, -1)), None, z.eps), cos, sin)
+    kv = round_kv(rope(rms_norm(F.linear(x8, w["wkv"]), w["kv_norm"], z.eps), cos, sin), z, on)
+    return qr, q, kv
+
+
+def project_out(o: Tensor, w: LayerWeights, cos: Tensor, sin: Tensor, z: Sizes, on: Tensor) -> Tensor:
+    """o [B, S, H, D] -> [B, S, d]. V carries K's rotation: it is undone at the query's position."""
+    B, S = o.shape[:2]
+    o = rope(o, cos, -sin).reshape(B * S, z.groups, -1)
+    grouped = torch.bmm(o.transpose(0, 1), w["wo_a"].view(z.groups, z.o_rank, -1).transpose(1, 2))
+    return F.linear(round_input(grouped.transpose(0, 1).reshape(B, S, -1), on), w["wo_b"])
+
+
 def attention(
     x: Tensor, w: LayerWeights, rot: LayerWeights, flags: Flags, ratio: int, z: Sizes, chain: Chain | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [B, S, d] (normed) -> (output [B, S, d], kv rows [B, S, D], index loss)."""
-    B, S = x.shape[:2]
-    on = flags.quantise
+    S, on = x.shape[1], flags.quantise
     name = "comp" if ratio else "main"
     cos, sin = rot[name + "_cos"][:S], rot[name + "_sin"][:S]
-    x8 = round_input(x, on)
-    qr = round_input(rms_norm(F.linear(x8, w["wq_a"]), w["q_norm"], z.eps), on)
-    q = rope(rms_norm(F.linear(qr, w["wq_b"]).view(B, S, z.heads, z.head_dim), None, z.eps), cos, sin)
-    kv = round_kv(rope(rms_norm(F.linear(x8, w["wkv"]), w["kv_norm"], z.eps), cos, sin), z, on)
+    qr, q, kv = project(x, w, cos, sin, z, on)
     entries = allowed = scores = None
     if ratio:
         entries = round_kv(compress(x, w, "compressor.", ratio, z.head_dim, rot, z), z, on)
@@ -238,7 +266,7 @@ def attention(
         closed = (torch.arange(S, device=x.device) + 1) // ratio
         allowed = torch.arange(n, device=x.device)[None] < closed[:, None]
         if ratio == 4:
-            scores = index_scores(x, qr, w, rot, z, on)
+            scores = index_scores(x, qr, index_keys(x, w, rot, z, on), w, cos, sin, rot["hadamard"], z, on)
             best = scores.detach().masked_fill(~allowed, -math.inf).topk(min(z.index_topk, n), -1).indices
             chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
             allowed = allowed & (chosen | (flags.dense > 0))
@@ -246,10 +274,7 @@ def attention(
     index_loss = x.new_zeros((), dtype=torch.float32)
     if scores is not None and p_entries is not None and allowed is not None:
         index_loss = index_kl(scores, p_entries, allowed)
-    o = rope(o, cos, -sin).reshape(B * S, z.groups, -1)  # V carries K's rotation: undo it at the query
-    grouped = torch.bmm(o.transpose(0, 1), w["wo_a"].view(z.groups, z.o_rank, -1).transpose(1, 2))
-    y = F.linear(round_input(grouped.transpose(0, 1).reshape(B, S, -1), on), w["wo_b"])
-    return y, kv, index_loss
+    return project_out(o, w, cos, sin, z, on), kv, index_loss
 
 
 # -------- experts

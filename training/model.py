@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
-
 from training.config import Sizes, rope_tables
 from training.layers import (
     Chain,
@@ -30,11 +29,13 @@ from training.quantise import straight_through
 
 FP8_NAMES = ("wq_a", "wq_b", "wkv", "wo_a", "wo_b", "e_proj", "h_proj", "shared_experts.w1", "shared_experts.w2")
 FLOAT32_SUFFIXES = ("attn_sink", "ape", "gate.bias", "_fn", "_base", "_scale")
+TOP = ("norm.weight", "hc_head_fn", "hc_head_base", "hc_head_scale")
+MTP_TOP = (*TOP, "enorm.weight", "hnorm.weight", "e_proj.weight", "h_proj.weight")
 HASH_BONUS = 1e4  # outranks any router score, so that the hash table alone selects
 
 
 def stored_form(name: str) -> str:
-    """"fp8", "fp4", "bf16" or "f32": how the official checkpoint stores a tensor (spec: tensor table)."""
+    """ "fp8", "fp4", "bf16" or "f32": how the official checkpoint stores a tensor (spec: tensor table)."""
     if ".experts." in name:
         return "fp4"
     if name.endswith(FLOAT32_SUFFIXES):
@@ -125,9 +126,10 @@ def initial_tensor(name: str, shape: tuple[int, ...], z: Sizes, g: torch.Generat
 class Prepared(NamedTuple):
     """Weights of one step, ready for the forwards."""
 
-    top: LayerWeights
+    top: LayerWeights  # embed, head, norm, hc_head_*
     layers: list[LayerWeights]
-    mtp: LayerWeights
+    mtp: LayerWeights  # its decoder layer, same keys as a trunk layer of ratio 0
+    mtp_top: LayerWeights  # enorm, hnorm, e_proj, h_proj, norm, hc_head_*
 
 
 class TrunkOutput(NamedTuple):
@@ -156,10 +158,18 @@ class Model:
     def __init__(self, fields: dict[str, Any], device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.fields, self.z, self.device, self.dtype = fields, Sizes.of(fields), device, dtype
         self.tensors: dict[str, Tensor] = {}
+        prefixes = [f"layers.{i}." for i in range(self.z.layers)] + ["mtp.0."]
+        self.layer_names = {p: self._short_names(p) for p in prefixes}
         self.functions = self._functions(compiled=False)
         length = fields["max_position_embeddings"] + 4  # drafting steps look a few positions ahead
         self.rot = {n: t.to(device) for n, t in rope_tables(fields, length).items()}
         self.rot["hadamard"] = hadamard_matrix(self.z.index_dim).to(device, dtype)
+
+    def _short_names(self, p: str) -> dict[str, str]:
+        """Keys of a layer's prepared weights -> tensor names without the prefix."""
+        names = [n.removeprefix(p) for n in parameter_shapes(self.z) if n.startswith(p)]
+        names = [n for n in names if n not in MTP_TOP and not n.endswith(("tid2eid", "gate.bias"))]
+        return {n.removeprefix("attn.").removesuffix(".weight"): n for n in names}
 
     def initialise(self, seed: int) -> None:
         g = torch.Generator().manual_seed(seed)
@@ -203,11 +213,7 @@ class Model:
         return straight_through(self.tensors[name], form if quantised else "f32", dtype)
 
     def _prepare_layer(self, p: str, quantised: bool) -> LayerWeights:
-        w: LayerWeights = {}
-        for name in self.tensors:
-            if name.startswith(p) and not name.endswith(("tid2eid", "gate.bias")):
-                short = name.removeprefix(p).removeprefix("attn.").removesuffix(".weight")
-                w[short] = self._cast(name, quantised)
+        w = {short: self._cast(p + name, quantised) for short, name in self.layer_names[p].items()}
         w["gate"] = w.pop("ffn.gate")
         first = [w.pop(f"ffn.{e}").reshape(-1, self.z.d) for e in ("experts.w1", "shared_experts.w1")]
         third = [w.pop(f"ffn.{e}").reshape(-1, self.z.d) for e in ("experts.w3", "shared_experts.w3")]
@@ -223,10 +229,13 @@ class Model:
         return w
 
     def prepare(self, quantised: bool = False) -> Prepared:
-        names = ("embed.weight", "head.weight", "norm.weight", "hc_head_fn", "hc_head_base", "hc_head_scale")
-        top = {n.removesuffix(".weight"): self._cast(n, quantised) for n in names}
+        top = {n.removesuffix(".weight"): self._cast(n, quantised) for n in ("embed.weight", "head.weight", *TOP)}
         layers = [self._prepare_layer(f"layers.{i}.", quantised) for i in range(self.z.layers)]
-        return Prepared(top, layers, self._prepare_layer("mtp.0.", quantised))
+        return Prepared(top, layers, *self.prepare_mtp(quantised))
+
+    def prepare_mtp(self, quantised: bool = False) -> tuple[LayerWeights, LayerWeights]:
+        own = {n.removesuffix(".weight"): self._cast("mtp.0." + n, quantised) for n in MTP_TOP}
+        return self._prepare_layer("mtp.0.", quantised), own
 
     # -------- building blocks
 
@@ -285,21 +294,21 @@ class Model:
 
     def logits(self, X: Tensor, w: Prepared, mtp: bool = False) -> Tensor:
         """Streams [B, S, hc, d] -> logits [B, S, V] in the compute dtype."""
-        own = w.mtp if mtp else w.top
+        own = w.mtp_top if mtp else w.top
         parts = (own["hc_head_fn"], own["hc_head_scale"], own["hc_head_base"], own["norm"])
         out: Tensor = self.functions.logits(X, *parts, w.top["head"])
         return out
 
     def mtp(self, X: Tensor, ids_next: Tensor, w: Prepared, flags: Flags) -> LayerOutput:
         """Trunk streams of positions t and tokens at t + 1 -> MTP streams (their logits predict t + 2)."""
-        Z = self.functions.mtp_input(X, F.embedding(ids_next, w.top["embed"]), w.mtp, flags.quantise)
+        Z = self.functions.mtp_input(X, F.embedding(ids_next, w.top["embed"]), w.mtp_top, flags.quantise)
         out: LayerOutput = self.functions.layer[0](Z, ids_next, w.mtp, self.rot, flags)
         return out
 
     def mtp_chain(self, X: Tensor, ids: Tensor, w: Prepared, flags: Flags, depth: int) -> list[Tensor]:
         """Recursive drafting, exactly as an engine runs it, for every position at once.
 
-        X [B, S, hc, d] trunk streams; ids [B, S + depth] the row's tokens (position t's chain is fed t + 1, t + 2, ...).
+        X [B, S, hc, d] trunk streams; ids [B, S + depth] the row's tokens (chain t is fed those at t + 1, t + 2, ...).
         Step j of chain t sits at position t + j - 1 and sees the window's depth-1 rows up to t and the chain's own
         rows. Returns logits [B, S, V] for j = 1..depth; those of step j predict the token at t + j + 1.
         """
@@ -309,9 +318,7 @@ class Model:
         logits = [self.logits(out.streams, w, mtp=True)]
         for j in range(2, depth + 1):
             fed = ids[:, j : S + j].contiguous()
-            Z = self.functions.mtp_input(
-                out.streams, F.embedding(fed, w.top["embed"]), w.mtp, flags.quantise
-            )
+            Z = self.functions.mtp_input(out.streams, F.embedding(fed, w.top["embed"]), w.mtp_top, flags.quantise)
             rot = dict(self.rot)
             for n in ("main_cos", "main_sin"):
                 rot[n] = self.rot[n][j - 1 : S + j - 1].contiguous()

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 try:  # Triton is absent on CPU-only installations, where it is not needed
-    import triton
-    import triton.language as tl
+    import triton  # type: ignore[import-not-found, unused-ignore]
+    import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 
     HAVE_TRITON = True
 except ImportError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from tests import oracle
-from training import quantise
+from training.decode import Decoder
 from training.model import Model, padded, parameter_shapes, stored_form
+
+from training import quantise
 
 LENGTH = 300
 
@@ -75,7 +76,7 @@ def test_chain_equals_drafting_one_by_one(setup: tuple[Model, dict[str, torch.Te
 
 
 def test_gradients_reach_every_parameter(setup: tuple[Model, dict[str, torch.Tensor], torch.Tensor]) -> None:
-    model, weights, ids = setup
+    model, _, ids = setup
     w, flags = model.prepare(quantised=True), model.flags(quantise=True)
     row = padded(ids, model.z.sequence_multiple)
     out = model.trunk(row, w, flags)
@@ -107,3 +108,18 @@ def test_quantise_equals_formats() -> None:
     for form in ("fp8", "fp4"):
         once = quantise.ROUND[form](w)
         assert torch.equal(quantise.ROUND[form](once), once)
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_lockstep_decoding_equals_forward(setup: tuple[Model, dict[str, torch.Tensor], torch.Tensor], on: bool) -> None:
+    model, _, ids = setup
+    with torch.no_grad():
+        w, flags = model.prepare(quantised=on), model.flags(quantise=on)
+        want = model.logits(model.trunk(padded(ids, model.z.sequence_multiple), w, flags).streams, w)
+        decoder = Decoder(model, w, flags, ids.shape[0], LENGTH)
+        got = torch.stack([decoder.step(ids[:, t], t) for t in range(LENGTH)], 1)
+    difference = (got - want[:, :LENGTH]).abs()
+    if on:
+        assert difference.median() < 1e-4
+    else:
+        assert difference.max() < 1e-4
