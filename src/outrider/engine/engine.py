@@ -143,11 +143,11 @@ class Engine:
         positions = list(range(first, first + len(drafts) + 1))
         sampled = request.sampler.sample(self.model.logits(query_streams), positions)
         accepted = accepted_count(drafts, sampled)
-        prefilled = request.num_computed == first
+        from_prompt = first == request.prompt_length
         kept = request.advance(sampled[: accepted + 1])
         request.num_computed = len(request.token_ids) - 1
         accepted = min(accepted, len(kept))
-        if not prefilled:
+        if not from_prompt:
             request.statistics.record(len(drafts), accepted, len(kept))
         if request.finish_reason is None:
             depth = min(self.depth, request.remaining - 1)

@@ -26,7 +26,7 @@ class Rounding:
         return rows
 
     def indexer(self, rows: Tensor) -> Tensor:
-        """[..., index_head_dim]: Hadamard rotation, then E2M1; without rounding the rotation cancels and is left out."""
+        """[..., index_head_dim]: Hadamard rotation, then E2M1; without rounding the rotation cancels: left out."""
         if self._numerics.indexer_round_trip:
             return ops.round_trip_fp4(ops.hadamard(rows), self._indexer_block)
         return rows

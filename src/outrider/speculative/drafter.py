@@ -1,7 +1,7 @@
 """The MTP drafter of one request: keeps the layer's cache in step with the committed tokens, then looks ahead.
 
 After every target pass the rows of the newly committed tokens are written from the trunk's own streams (replacing what
-earlier drafts left there), and the last of them gives the first draft. Each further draft feeds the layer's output back.
+earlier drafts left there), and the last of them gives the first draft. Each further one feeds the layer's output back.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from outrider.cache.batch import RequestRows
-from outrider.cache.pages import RequestPages
 from outrider.cache.paged_cache import LayerCache
+from outrider.cache.pages import RequestPages
 from outrider.model.mtp import MultiTokenPredictor
 
 Sample = Callable[[Tensor, list[int]], list[int]]
