@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outrider.ops.reference.linear import matrix_product
+
 
 class KeySlots(NamedTuple):
     """Which rows of a cache each query reads, in the order they are summed.
@@ -66,11 +68,11 @@ def sparse_attention(
 def _attend(q: Tensor, keys: Tensor, bias: Tensor, sink: Tensor, scale: float, out: Tensor) -> None:
     scores = q.new_empty(q.shape[0], q.shape[1], keys.shape[1])
     for row in range(q.shape[0]):  # one product a query: a batched one would choose its kernel by the batch
-        torch.mm(q[row], keys[row].t(), out=scores[row])
+        matrix_product(q[row], keys[row].t(), out=scores[row])
     scores.mul_(scale).add_(bias)
     sink = sink[:, None]
     top = torch.maximum(scores.amax(-1, keepdim=True), sink)
     weights = scores.sub_(top).exp_()
     weights.div_(weights.sum(-1, keepdim=True).add_(torch.exp(sink - top)))
     for row in range(q.shape[0]):
-        torch.mm(weights[row], keys[row], out=out[row])
+        matrix_product(weights[row], keys[row], out=out[row])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from outrider.ops.reference.linear import aligned
+
 
 def hadamard(x: Tensor) -> Tensor:
     """Orthonormal Walsh-Hadamard transform (Sylvester order) over the last dim, a power of two. Float32."""
@@ -23,7 +25,7 @@ def hadamard(x: Tensor) -> Tensor:
 
 def indexer_scores(q: Tensor, head_weights: Tensor, keys: Tensor) -> Tensor:
     """Scores of one query: q [H, D], head_weights [H], keys [N, D] -> [N] float32."""
-    scores = torch.mm(q, keys.t()).clamp_min_(0.0).mul_(head_weights[:, None])
+    scores = torch.mm(aligned(q), aligned(keys).t()).clamp_min_(0.0).mul_(head_weights[:, None])
     return scores.sum(0)
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_SPLIT_SUM = 1 << 15  # from this many elements on, torch splits a sum with one result over its threads
+
 
 def inverse_rms(x: Tensor, eps: float) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) over the last dimension, kept: [..., D] -> [..., 1] float32."""
-    return torch.rsqrt(x.square().mean(-1, keepdim=True).add_(eps))
+    squares = x.square()
+    if squares.numel() == squares.shape[-1] >= _SPLIT_SUM:  # one long row: sum it twice, so that there are two results
+        mean = squares.expand(2, *squares.shape).mean(-1, keepdim=True)[0]
+    else:
+        mean = squares.mean(-1, keepdim=True)
+    return torch.rsqrt(mean.add_(eps))
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
