@@ -26,7 +26,8 @@ def visible_rows(engine: Engine, request: Request) -> Iterator[tuple[Key, Tensor
         if kind != LayerKind.WINDOW:
             yield from _compressor_rows(request, kind, layer, cache, position)
     if engine.cache.drafter is not None and engine.drafter is not None and request.remaining > 1:
-        # (with one token to go nothing is drafted any more) the drafter's row of a token holds the token after the one that the trunk computed last
+        # The row of a token holds the token after the one that the trunk computed last. With one token to go nothing
+        # is drafted any more, and the rows are left as they are.
         newest = min(position, len(request.token_ids) - 1)
         oldest = max(1, newest - config.sliding_window + 1, request.prompt_length - config.sliding_window + 1)
         for at in range(oldest, newest + 1):
@@ -66,9 +67,9 @@ def snapshot(engine: Engine, request: Request) -> dict[Key, Tensor]:
 
 def poison_the_rest(engine: Engine, request: Request) -> None:
     """Fills every row that cannot be read any more, or not yet, with NaN (the null page of zeros apart)."""
-    keep: dict[int, tuple[Tensor, list[int]]] = {}
-    for _, tensor, slot in visible_rows(engine, request):
-        keep.setdefault(id(tensor), (tensor, []))[1].append(slot)
+    keep: dict[int, list[int]] = {}
+    for _, rows, slot in visible_rows(engine, request):
+        keep.setdefault(id(rows), []).append(slot)
     layers = [*engine.cache.layers, *([engine.cache.drafter] if engine.cache.drafter else [])]
     for cache in layers:
         for tensor, pool in (
@@ -81,5 +82,5 @@ def poison_the_rest(engine: Engine, request: Request) -> None:
             if tensor is not None:
                 doomed = torch.ones(tensor.shape[0], dtype=torch.bool)
                 doomed[: tensor.shape[0] // pool.count] = False
-                doomed[keep.get(id(tensor), (tensor, []))[1]] = False
+                doomed[keep.get(id(tensor), [])] = False
                 tensor[doomed] = float("nan")

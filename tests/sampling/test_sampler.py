@@ -117,7 +117,8 @@ def test_filters_equal_a_naive_reading(values: list[float], top_k: int, top_p: f
         kept = best_first = best_first[:top_k]
     total = sum(math.exp(values[i]) for i in kept)
     if top_p < 1.0:
-        mass, nucleus = 0.0, []
+        mass = 0.0
+        nucleus: list[int] = []
         for i in best_first:
             if nucleus and mass >= top_p - 1e-6:
                 break
