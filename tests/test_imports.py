@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "parallel": ("platforms",),
     "platforms": (),
     "config": (),
+    "assets": ("config",),
 }
 
 MAX_LINES = 449

@@ -1,0 +1,44 @@
+"""The commands and their names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outrider.cli.generate import generate
+from outrider.cli.interrupts import slow_import
+
+app = typer.Typer(add_completion=False)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"outrider {version('outrider')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """DeepSeek-V4 with multi-token-prediction speculative decoding: the same text, drafted or not."""
+
+
+app.command()(generate)
+
+
+@app.command()
+def inspect(
+    model: Annotated[str, typer.Argument(help="Checkpoint folder, path to a config.json, or hub id.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show a model's architecture, size by part, drafter and memory per context token."""
+    with slow_import():
+        from outrider.cli.inspect import inspect as show
+
+    show(model, json_output)
