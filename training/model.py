@@ -314,7 +314,8 @@ class Model:
         """
         S = X.shape[1]
         out = self.mtp(X, ids[:, 1 : S + 1].contiguous(), w, flags)
-        window_keys, earlier = out.kv, torch.zeros_like(out.kv)
+        window_keys = out.kv
+        earlier = torch.zeros_like(out.kv, requires_grad=out.kv.requires_grad)
         logits = [self.logits(out.streams, w, mtp=True)]
         for j in range(2, depth + 1):
             fed = ids[:, j : S + j].contiguous()

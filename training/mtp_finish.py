@@ -69,7 +69,7 @@ def finish(
         if left <= 0:
             break
         ids = mix.batch(rows, length + DEPTH)
-        streams = model.trunk(ids[:, :length].contiguous(), w, flags).streams.detach()
+        streams = model.trunk(ids[:, :length].contiguous(), w, flags).streams.detach().requires_grad_(True)
         target = model.logits(streams, w).detach()
         own, own_top = model.prepare_mtp(quantised=True)
         chains = model.mtp_chain(streams, ids, w._replace(mtp=own, mtp_top=own_top), flags, DEPTH)

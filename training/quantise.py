@@ -82,7 +82,7 @@ class _StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, form: str, dtype: torch.dtype) -> Tensor:
-        return ROUND[form](w).to(dtype)
+        return ROUND[form](w).to(dtype).contiguous()  # a stride of its own would compile everything again
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
