@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.engine.drafters import OracleDrafter, TargetCopyDrafter
 from tests.engine.visible_state import Key, poison_the_rest, snapshot
@@ -32,7 +32,8 @@ from outrider.speculative.drafter import MtpDrafter
 
 MAX_LEN = 512
 OUTPUT = 14
-WINDOW = 16
+# of the model of each seed; one is narrower than the compressors' own reach (the open 1:4 window and the one before)
+WINDOWS = (16, 24, 2)
 # one below, at and above: one token, 4n, the window, 128n, 256, and the count of entries where the indexer starts
 PROMPTS = (1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 120, 127, 128, 129, 133, 255, 256, 257)
 
@@ -54,7 +55,7 @@ def model(seed: int) -> Model:
     config = parse_model_config(
         tiny_config(
             num_hidden_layers=3, compress_ratios=[0, 4, 128, 0], num_hash_layers=1, hc_sinkhorn_iters=3,
-            sliding_window=WINDOW, vocab_size=64, max_position_embeddings=MAX_LEN,
+            sliding_window=WINDOWS[seed], vocab_size=64, max_position_embeddings=MAX_LEN,
         )
     )  # fmt: skip
     weights = random_tensors(config, seed)
@@ -123,6 +124,7 @@ def assert_same_states(expected: Run, found: Run, seed: int) -> None:
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
+@example(seed=2, prompt_length=127, depth=3, right=[2, 1], temperature=0.0)
 @given(
     seed=st.integers(0, 2),
     prompt_length=st.sampled_from(PROMPTS),
