@@ -3,9 +3,9 @@
     python benchmarks/speculation_cpu.py [--model M] [--problems 8] [--rounds 5] [--json FILE]
 
 Arms alternate within a round and their order turns from round to round. "off" is plain decode with the row-invariant
-products that make speculation lossless; "off, ordinary" is plain decode with `torch.nn.functional.linear` on single rows
-and the library's own choice of kernel, which an engine without that promise would use. The speed-up that counts is
-against the faster of the two. Decode only: the first token's time (prefill) is not in it.
+products that make speculation lossless; "off, ordinary" is plain decode with `torch.nn.functional.linear` on single
+rows and the library's own choice of kernel, which an engine without that promise would use. The speed-up that counts
+is against the faster of the two. Decode only: the first token's time (prefill) is not in it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def main() -> None:
             done = round_of(name, engines[name], prompts, params)
             if number >= 0:
                 runs[name].append(done)
-    report = summarise(runs) | environment_report() | {"problems": a.problems, "rounds": a.rounds, "params": vars(params)}
+    report = summarise(runs) | environment_report()
+    report |= {"problems": a.problems, "rounds": a.rounds, "params": vars(params)}
     show(report)
     if a.json is not None:
         a.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -121,9 +122,7 @@ def _pooled(runs: list[TimedRun], drafted: Callable[[TimedRun], list[int]]) -> l
     shares = []
     for position in range(depth):
         tried = sum(drafted(run)[position] for run in runs if len(drafted(run)) > position)
-        right = sum(
-            run.statistics.accepted_per_position[position] for run in runs if len(drafted(run)) > position
-        )
+        right = sum(run.statistics.accepted_per_position[position] for run in runs if len(drafted(run)) > position)
         shares.append(right / tried)
     return shares
 
