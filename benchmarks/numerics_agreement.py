@@ -18,7 +18,7 @@ from torch import Tensor
 from outrider.assets import shipped_model
 from outrider.cache.batch import RequestRows
 from outrider.checkpoint.reader import Checkpoint
-from outrider.config import Numerics
+from outrider.config import EngineConfig, Numerics
 from outrider.engine.engine import Engine
 from outrider.engine.loading import load_model, load_tokenizer
 from outrider.evaluation.arithmetic import problems
@@ -29,9 +29,11 @@ MODES = {"exact_qat": Numerics.exact_qat(), "default": Numerics(), "no rounding"
 def logits_of(engine: Engine, token_ids: list[int]) -> Tensor:
     pages = engine.cache.new_request()
     pages.reserve(len(token_ids))
-    streams = engine.model.forward(torch.tensor(token_ids), [RequestRows(pages, 0, len(token_ids))], engine.cache)
+    streams = engine.runner.model.forward(
+        torch.tensor(token_ids), [RequestRows(pages, 0, len(token_ids))], engine.cache
+    )
     pages.release()
-    return engine.model.logits(streams)
+    return engine.runner.model.logits(streams)
 
 
 def main() -> None:
@@ -47,7 +49,7 @@ def main() -> None:
     ]
     logits = {}
     for name, numerics in MODES.items():
-        engine = load_model(checkpoint, numerics=numerics).engine(max_model_len=512)
+        engine = load_model(checkpoint, numerics=numerics).engine(engine_config=EngineConfig(max_model_len=512))
         logits[name] = torch.cat([logits_of(engine, text) for text in texts])
     reference = logits.pop("exact_qat")
     print(f"{reference.shape[0]} positions, logits of standard deviation {reference.std():.2f}")

@@ -26,7 +26,7 @@ from outrider import ops
 from outrider.assets import shipped_model
 from outrider.checkpoint.reader import Checkpoint
 from outrider.cli.timed_run import TimedRun, distinct_share, environment_report, run_once
-from outrider.config import SpeculativeConfig
+from outrider.config import EngineConfig, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.engine.loading import load_model, load_tokenizer
 from outrider.evaluation.arithmetic import problems
@@ -67,9 +67,10 @@ def main() -> None:
     prompts = [tokenizer.chat_prompt(p.question) for p in problems(seed=2026, count=a.problems, split="heldout")]
     params = SamplingParams(temperature=a.temperature, seed=1, max_tokens=a.max_tokens)
 
-    plain = model.engine()
+    alone = EngineConfig(max_num_seqs=1, enable_prefix_caching=False)
+    plain = model.engine(engine_config=alone)
     engines: dict[str, Engine] = {"off": plain, "off, ordinary": plain}
-    engines |= {f"mtp {depth}": model.engine(config) for depth, config in configs.items()}
+    engines |= {f"mtp {depth}": model.engine(config, alone) for depth, config in configs.items()}
     runs: dict[str, list[list[TimedRun]]] = {name: [] for name in engines}
     for number in range(-1, a.rounds):  # the round before the first warms up
         names = list(engines) if number % 2 == 0 else list(engines)[::-1]

@@ -105,9 +105,7 @@ class ModelConfig(BaseModel):
     def _consistent(self) -> Self:
         layers = self.num_hidden_layers
         if len(self.compress_ratios) < layers:
-            raise ValueError(
-                f"compress_ratios: {len(self.compress_ratios)} entries for num_hidden_layers = {layers}"
-            )
+            raise ValueError(f"compress_ratios: {len(self.compress_ratios)} entries for num_hidden_layers = {layers}")
         unknown = sorted({r for r in self.compress_ratios if r not in (0, 4, 128)})
         if unknown:
             raise ValueError(f"compress_ratios: found {unknown}; only 0, 4 and 128 exist in DeepSeek-V4")
@@ -236,6 +234,38 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         raise ConfigError(f"--speculative-config is not JSON: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"--speculative-config: {describe_validation_error(error)}") from None
+
+
+class EngineConfig(BaseModel):
+    """Limits of an engine, under the names other engines use.
+
+    max_model_len: longest prompt and output together (None: the model's own limit); max_num_seqs: requests that run at
+    a time; max_num_batched_tokens: rows of a step, drafts included; max_prefill_tokens: of them, for prompts while
+    others decode; window_pages, entry_pages: size of the cache's pools (None: as many as max_num_seqs can use).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_model_len: int | None = Field(default=None, ge=1)
+    max_num_seqs: int = Field(default=8, ge=1)
+    max_num_batched_tokens: int = Field(default=256, ge=1)
+    max_prefill_tokens: int = Field(default=256, ge=1)
+    enable_prefix_caching: bool = True
+    window_pages: int | None = Field(default=None, ge=2)
+    entry_pages: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="after")
+    def _rows_for_everybody(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError("max_num_batched_tokens: smaller than max_num_seqs; every running request needs a row")
+        return self
+
+    def context_of(self, model: ModelConfig) -> int:
+        """max_model_len for this model. Raises ConfigError when the model cannot reach that far."""
+        limit = model.max_position_embeddings
+        if self.max_model_len is not None and self.max_model_len > limit:
+            raise ConfigError(f"max_model_len: {self.max_model_len} is more than max_position_embeddings, {limit}")
+        return self.max_model_len or limit
 
 
 class Numerics(BaseModel):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from outrider.cache.pages import RequestPages
 from outrider.engine.engine import Engine
 from outrider.sampling.params import SamplingParams
-from outrider.speculative.drafter import MtpDrafter, Sample
+from outrider.speculative.drafter import DraftJob, MtpDrafter
 
 
 class OracleDrafter:
-    """Right for exactly `right[i]` of the drafts of its i-th proposal (all the way round), then wrong."""
+    """Knows one request's tokens. Right for exactly `right[i]` of the drafts of its i-th proposal (round and round)."""
 
     def __init__(self, inner: MtpDrafter, truth: Sequence[int], right: Sequence[int], vocab_size: int) -> None:
         self._inner = inner
@@ -22,20 +21,14 @@ class OracleDrafter:
         self._vocab_size = vocab_size
         self.proposed: list[tuple[int, int]] = []  # (drafted, right) of each proposal
 
-    def catch_up(self, previous_streams: Tensor, token_ids: Sequence[int], pages: RequestPages, start: int) -> None:
-        self._inner.catch_up(previous_streams, token_ids, pages, start)
+    def run(self, jobs: Sequence[DraftJob]) -> list[list[int]]:
+        self._inner.run(jobs)
+        return [self._drafts(job) for job in jobs]
 
-    def propose(
-        self,
-        previous_streams: Tensor,
-        token_ids: Sequence[int],
-        pages: RequestPages,
-        start: int,
-        depth: int,
-        sample: Sample,
-    ) -> list[int]:
-        self._inner.propose(previous_streams, token_ids, pages, start, depth, sample)
-        drafts = self._truth[start + len(token_ids) :][:depth]
+    def _drafts(self, job: DraftJob) -> list[int]:
+        if job.depth == 0:
+            return []
+        drafts = self._truth[job.start + len(job.token_ids) :][: job.depth]
         right = min(self._right[len(self.proposed) % len(self._right)], len(drafts))
         if right < len(drafts):
             drafts[right] = (drafts[right] + 1) % self._vocab_size
@@ -50,26 +43,20 @@ class TargetCopyDrafter:
         self._engine = engine
         self._tokens = list(prompt)
 
-    def catch_up(self, previous_streams: Tensor, token_ids: Sequence[int], pages: RequestPages, start: int) -> None:
-        self._tokens[start:] = token_ids
-
-    def propose(
-        self,
-        previous_streams: Tensor,
-        token_ids: Sequence[int],
-        pages: RequestPages,
-        start: int,
-        depth: int,
-        sample: Sample,
-    ) -> list[int]:
-        self._tokens[start:] = token_ids
+    def run(self, jobs: Sequence[DraftJob]) -> list[list[int]]:
+        (job,) = jobs
+        self._tokens[job.start :] = job.token_ids
         drafts: list[int] = []
-        for _ in range(depth):
-            drafts += self._next([*self._tokens, *drafts], sample)
-        return drafts
+        for _ in range(job.depth):
+            draft = job.draw(self._logits([*self._tokens, *drafts]), drafts)
+            assert draft is not None
+            drafts.append(draft)
+        return [drafts]
 
-    def _next(self, tokens: list[int], sample: Sample) -> list[int]:
+    def _logits(self, tokens: list[int]) -> Tensor:
+        """Of the token after these, from a prefill of all of them."""
         request = self._engine.add_request(tokens, SamplingParams(max_tokens=1))
-        streams = self._engine._forward(request, tokens, 0)
-        request.pages.release()
-        return sample(self._engine.model.logits(streams[-1:]), [len(tokens)])
+        (work,) = self._engine.scheduler.schedule()
+        streams = self._engine.runner._forward([work])
+        self._engine.abort(request)
+        return self._engine.runner.model.logits(streams[-1:])

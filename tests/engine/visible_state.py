@@ -25,11 +25,10 @@ def visible_rows(engine: Engine, request: Request) -> Iterator[tuple[Key, Tensor
             yield ("window", layer, at), cache.window, token_slot(request, at)
         if kind != LayerKind.WINDOW:
             yield from _compressor_rows(request, kind, layer, cache, position)
-    if engine.cache.drafter is not None and engine.drafter is not None and request.remaining > 1:
-        # The row of a token holds the token after the one that the trunk computed last. With one token to go nothing
-        # is drafted any more, and the rows are left as they are.
+    if engine.cache.drafter is not None and request.depth > 0:
+        # the row of a token holds the token after the one that the trunk computed last
         newest = min(position, len(request.token_ids) - 1)
-        oldest = max(1, newest - config.sliding_window + 1, request.prompt_length - config.sliding_window + 1)
+        oldest = max(request.drafter_first, newest - config.sliding_window + 1)
         for at in range(oldest, newest + 1):
             yield ("drafter", 0, at), engine.cache.drafter.window, token_slot(request, at)
 

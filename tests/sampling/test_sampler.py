@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outrider.speculative.verifier import accepted_count
 from scipy.stats import chi2
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from outrider.sampling.filters import filter_logits
 from outrider.sampling.noise import gumbel
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import LogitsError, Sampler
-from outrider.speculative.verifier import accepted_count
 
 P = torch.tensor([1.2, -0.4, 0.3, 2.0, -3.0, 0.0, 0.9, -1.0])
 Q = torch.tensor([0.2, 0.8, 0.3, 1.5, -1.0, 0.5, -0.6, -1.0])

@@ -1,13 +1,8 @@
-"""Counters of speculation, by hand, and the verifier's one rule."""
+"""Counters of speculation, by hand."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from outrider.speculative.statistics import SpeculationStatistics
-from outrider.speculative.verifier import accepted_count
 
 
 def test_five_steps_by_hand() -> None:
@@ -30,19 +25,3 @@ def test_nothing_drafted() -> None:
     assert (statistics.acceptance_length, statistics.acceptance_per_position) == (0.0, [])
     statistics.record(0, 0, 1)
     assert (statistics.acceptance_length, statistics.conditional_acceptance) == (1.0, [])
-
-
-@given(
-    drafts=st.lists(st.integers(0, 2), max_size=7),
-    data=st.data(),
-)
-def test_accepted_prefix(drafts: list[int], data: st.DataObject) -> None:
-    sampled = data.draw(st.lists(st.integers(0, 2), min_size=len(drafts) + 1, max_size=len(drafts) + 1))
-    accepted = accepted_count(drafts, sampled)
-    assert drafts[:accepted] == sampled[:accepted]
-    assert accepted == len(drafts) or drafts[accepted] != sampled[accepted]
-
-
-def test_a_missing_bonus_is_our_bug() -> None:
-    with pytest.raises(AssertionError):
-        accepted_count([1, 2], [1, 2])

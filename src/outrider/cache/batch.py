@@ -24,11 +24,16 @@ ENTRY_TILE = 64
 
 @dataclass(frozen=True)
 class RequestRows:
-    """The consecutive query tokens of one request in a step: positions start .. start + count - 1."""
+    """The consecutive query tokens of one request in a step: positions start .. start + count - 1.
+
+    `first_position` is the lowest position that holds a row: the drafter has none at 0, since its row for a token is
+    built from the token and the state before it, and none of the tokens before it was switched on.
+    """
 
     pages: RequestPages
     start: int
     count: int
+    first_position: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,13 +91,8 @@ def build_batch(
     config: ModelConfig,
     *,
     query_rows: Sequence[int] | None = None,
-    first_position: int = 0,
 ) -> Batch:
-    """Metadata of a step over `rows` (at least one row in all; pages already reserved).
-
-    `first_position` is the lowest position that holds a row: the drafter has none at 0, since its row for a token is
-    built from the token and the state before it.
-    """
+    """Metadata of a step over `rows` (at least one row in all; pages already reserved)."""
     starts = [0]
     for item in rows:
         starts.append(starts[-1] + item.count)
@@ -110,7 +110,13 @@ def build_batch(
         query_rows=wanted,
         query_positions=query_positions,
         query_requests=query_requests,
-        window=_window_slots(window_table, query_requests, query_positions, config.sliding_window, first_position),
+        window=_window_slots(
+            window_table,
+            query_requests,
+            query_positions,
+            torch.tensor([item.first_position for item in rows]),
+            config.sliding_window,
+        ),
         entry_table=_table([item.pages.entries for item in rows]),
     )
 
@@ -154,10 +160,10 @@ def visible_entries(visible: Tensor, count: int) -> Tensor:
     return torch.where(entries < visible[:, None], entries, -1)
 
 
-def _window_slots(table: Tensor, requests: Tensor, positions: Tensor, window: int, first_position: int) -> KeySlots:
+def _window_slots(table: Tensor, requests: Tensor, positions: Tensor, first_positions: Tensor, window: int) -> KeySlots:
     keys = positions[:, None] + torch.arange(1 - window, 1)
     slots = _token_slots(table, requests[:, None], keys.clamp_min(0))
-    return key_slots(slots.masked_fill(keys < first_position, -1))
+    return key_slots(slots.masked_fill(keys < first_positions[requests][:, None], -1))
 
 
 def _token_slots(table: Tensor, requests: Tensor, positions: Tensor) -> Tensor:

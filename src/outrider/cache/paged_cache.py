@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outrider.cache.layout import BLOCK_TOKENS, LayerLayout, cache_layout
 from outrider.cache.pages import PagePool, RequestPages
+from outrider.cache.prefix import PrefixIndex
 from outrider.config import ModelConfig
 
 
@@ -25,7 +26,11 @@ class LayerCache:
 
 
 class PagedCache:
-    """Every layer's rows, in float32, and the two pools that own them."""
+    """Every layer's rows, in float32, and the two pools that own them.
+
+    Beside each window page lie the residual streams of its last token (the drafter's row of the token after it is built
+    from them) and whether the drafter's rows in it are all there.
+    """
 
     def __init__(self, config: ModelConfig, *, window_pages: int, entry_pages: int, with_drafter: bool) -> None:
         self.window_pool = PagePool("window", window_pages)
@@ -33,6 +38,9 @@ class PagedCache:
         layouts = cache_layout(config, with_drafter=with_drafter)
         self.layers = [_layer_cache(layout, window_pages, entry_pages) for layout in layouts]
         self.drafter = self.layers.pop() if with_drafter else None
+        self.prefixes = PrefixIndex(self.window_pool, self.entry_pool, sliding_window=config.sliding_window)
+        self.last_streams = torch.zeros(window_pages if with_drafter else 0, config.hc_mult, config.hidden_size)
+        self.has_drafter_rows = [False] * window_pages
 
     def new_request(self) -> RequestPages:
         return RequestPages(self.window_pool, self.entry_pool)

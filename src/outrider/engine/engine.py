@@ -1,87 +1,195 @@
-"""Runs one request after the other: prefill in chunks, then target passes over the last token and its drafts."""
+"""The engine: admits requests, runs steps, publishes tokens."""
 
 from __future__ import annotations
 
+import itertools
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
-import torch
-from torch import Tensor
-
-from outrider.cache.batch import RequestRows
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
-from outrider.cache.pages import RequestPages
-from outrider.config import ConfigError, SpeculativeConfig
-from outrider.engine.request import Request, StepOutput
+from outrider.cache.prefix import block_names
+from outrider.config import ConfigError, EngineConfig, SpeculativeConfig
+from outrider.engine.request import Request, Status, StepOutput
+from outrider.engine.runner import Runner
+from outrider.engine.scheduler import Limits, Scheduler
+from outrider.engine.stopping import Detokenize, StopRules
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
+from outrider.sampling.constraints import TokenMask
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import Sampler
-from outrider.speculative.drafter import MtpDrafter, Sample
-from outrider.speculative.verifier import accepted_count
+from outrider.speculative.drafter import MtpDrafter
 
-PREFILL_CHUNK = 256
-
-
-class Drafter(Protocol):
-    """What the engine asks of a drafter; `MtpDrafter` is the one that ships, tests bring oracles."""
-
-    def catch_up(self, previous_streams: Tensor, token_ids: Sequence[int], pages: RequestPages, start: int) -> None: ...
-
-    def propose(
-        self,
-        previous_streams: Tensor,
-        token_ids: Sequence[int],
-        pages: RequestPages,
-        start: int,
-        depth: int,
-        sample: Sample,
-    ) -> list[int]: ...
+COMPRESSION_REACH = 4  # tokens before the open 1:4 window that its entry pools too
 
 
 class Engine:
-    """A model, its cache and, if speculation is on, its drafter."""
+    """One model served to many requests. Not thread-safe: one thread adds, steps and aborts."""
 
     def __init__(
         self,
         model: Transformer,
         mtp: MultiTokenPredictor | None = None,
         speculative_config: SpeculativeConfig | None = None,
+        engine_config: EngineConfig | None = None,
         *,
-        max_model_len: int | None = None,
+        detokenizer: Callable[[], Detokenize] | None = None,
     ) -> None:
-        """`max_model_len`: longest prompt and output together (default: the model's own limit).
+        """`detokenizer` makes an incremental detokenizer a request, which stop strings need.
 
-        Raises ConfigError when speculation is asked for and no MTP layer is given, or the length is out of range.
+        Raises ConfigError when speculation is asked for and no MTP layer is given, or limits contradict each other.
         """
-        self.model = model
         self.config = model.config
-        limit = self.config.max_position_embeddings
-        self.max_model_len = limit if max_model_len is None else max_model_len
-        if not 1 <= self.max_model_len <= limit:
-            raise ConfigError(f"max_model_len: {max_model_len} is outside [1, {limit}] (max_position_embeddings)")
+        self.options = engine_config or EngineConfig()
         if speculative_config is not None and mtp is None:
             raise ConfigError("speculative_config: method mtp needs a checkpoint that has its mtp.* tensors")
         self.depth = speculative_config.num_speculative_tokens if speculative_config else 0
-        # rows that a step may write beyond those a query still reads: a chunk, or one token and its drafts
-        live_tokens = self.config.sliding_window + 2 * BLOCK_TOKENS + max(PREFILL_CHUNK, 1 + self.depth)
-        self.cache = PagedCache(
-            self.config,
-            window_pages=live_tokens // BLOCK_TOKENS + 2,
-            entry_pages=(self.max_model_len + self.depth) // BLOCK_TOKENS + 2,
-            with_drafter=self.depth > 0,
+        self.max_model_len = self.options.context_of(self.config)
+        self._detokenizer = detokenizer
+        window_pages, entry_pages = page_counts(
+            self.config.sliding_window, self.max_model_len, self.depth, self.options
         )
-        self.drafter: Drafter | None = None
-        if self.depth and mtp is not None and self.cache.drafter is not None:
-            self.drafter = MtpDrafter(mtp, self.cache.drafter)
+        self.cache = PagedCache(
+            self.config, window_pages=window_pages, entry_pages=entry_pages, with_drafter=self.depth > 0
+        )
+        drafter = MtpDrafter(mtp, self.cache.drafter) if mtp is not None and self.cache.drafter is not None else None
+        self.runner = Runner(model, self.cache, drafter)
+        limits = Limits(self.options.max_num_seqs, self.options.max_num_batched_tokens, self.options.max_prefill_tokens)
+        self.scheduler = Scheduler(self.cache, limits)
+        self._arrivals = itertools.count()
+        self._requests: dict[str, Request] = {}
 
-    def add_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
-        """Validates a prompt and gives it a place in the cache.
+    # -------- requests
 
-        Raises ConfigError for an empty prompt, ids outside the vocabulary, or a prompt that leaves no room for output.
+    def add_request(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        speculation: int | None = None,
+        mask: TokenMask | None = None,
+        salt: bytes | None = None,
+        follows: Request | None = None,
+    ) -> Request:
+        """Validates a request and queues it. `priority`: lower goes first.
+
+        `speculation`: drafts a step for this request, at most what the engine was built for; None: that. `salt`: only
+        requests with equal salts share cached blocks (None: all, if prefix caching is on). `follows`: waits for that
+        request's prompt, to share its blocks.
+
+        Raises ConfigError: an empty prompt, ids outside the vocabulary, a prompt that leaves no room for output, an id
+        that is in use.
         """
+        self._check_prompt(prompt_token_ids)
+        params.check_token_ids(self.config.vocab_size)
+        if params.stop and self._detokenizer is None:
+            raise ConfigError("stop: stop strings need a tokenizer, and this engine has none")
+        arrival = next(self._arrivals)
+        name = f"request-{arrival}" if request_id is None else request_id
+        if name in self._requests:
+            raise ConfigError(f"request_id: {name!r} is in use")
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        ending = frozenset((*params.stop_token_ids, *(() if params.ignore_eos else (self.config.eos_token_id,))))
+        max_length = min(len(prompt_token_ids) + params.max_tokens, self.max_model_len)
+        shared = b"" if self.options.enable_prefix_caching else None
+        request = Request(
+            request_id=name,
+            prompt_length=len(prompt_token_ids),
+            token_ids=list(prompt_token_ids),
+            params=params,
+            sampler=Sampler(params, seed, prompt_token_ids, ending, mask),
+            stop_rules=StopRules(
+                max_tokens=max_length - len(prompt_token_ids),
+                min_tokens=params.min_tokens,
+                stop_token_ids=ending,
+                stop=params.stop,
+                detokenize=self._detokenizer() if params.stop and self._detokenizer is not None else None,
+            ),
+            pages=self.cache.new_request(),
+            max_length=max_length,
+            depth=self.depth if speculation is None else min(speculation, self.depth),
+            order=(priority, arrival),
+            salt=shared if salt is None else salt,
+            follows=follows,
+        )
+        self._requests[name] = request
+        self.scheduler.add(request)
+        return request
+
+    def abort(self, request: Request) -> None:
+        """Ends a request in whatever state it is; its pages go back at once. Nothing happens to a finished one."""
+        if request.status is not Status.FINISHED:
+            request.finish_reason = "abort"
+            self._finish(request)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._requests)
+
+    # -------- steps
+
+    def step(self) -> list[StepOutput]:
+        """One pass over the rows that the scheduler chose; what it published, in no particular order of requests.
+
+        Prefill chunks publish nothing. A request whose logits are not finite ends with "error", alone.
+        """
+        work = self.scheduler.schedule()
+        if not work:
+            return []
+        outputs = self.runner.execute(work)
+        for item in work:
+            if item.request.finish_reason is not None:
+                self._finish(item.request)
+            else:
+                self._register_blocks(item.request)
+                self._slide(item.request)
+        return outputs
+
+    def generate(self, request: Request) -> Iterator[StepOutput]:
+        """Steps the engine until this request ends, yielding what it publishes; aborts it if the caller stops early."""
+        try:
+            while request.finish_reason is None:
+                yield from (output for output in self.step() if output.request is request)
+        finally:
+            self.abort(request)
+
+    def _finish(self, request: Request) -> None:
+        if request.status is Status.RUNNING and request.finish_reason != "error":
+            self._register_blocks(request)
+        self.scheduler.remove(request)
+        del self._requests[request.request_id]
+
+    def _register_blocks(self, request: Request) -> None:
+        """Names the blocks of which every row is final, so that other requests find them."""
+        if request.salt is None:
+            return
+        done = request.num_computed // BLOCK_TOKENS
+        if request.num_registered == done:
+            return
+        if len(request.block_names) < done:  # the names of the prompt are known, these blocks hold output
+            request.block_names = block_names(request.token_ids, request.salt)
+        for block in range(request.num_registered, done):
+            page = request.pages.window[block]
+            complete = request.depth > 0 and request.drafter_next >= (block + 1) * BLOCK_TOKENS
+            self.cache.has_drafter_rows[page] = complete and request.drafter_first <= max(1, block * BLOCK_TOKENS)
+            self.cache.prefixes.register(request.pages, block, request.block_names[block])
+        request.num_registered = done
+
+    def _slide(self, request: Request) -> None:
+        """Gives back the window pages that the row at num_computed, the next to be computed, no longer needs."""
+        position = request.num_computed
+        request.pages.slide(
+            min(
+                position - self.config.sliding_window + 1,
+                position // BLOCK_TOKENS * BLOCK_TOKENS,  # the open 1:128 window
+                position // 4 * 4 - COMPRESSION_REACH,
+            )
+        )
+
+    def _check_prompt(self, prompt_token_ids: Sequence[int]) -> None:
         if not prompt_token_ids:
             raise ConfigError("prompt: it has no tokens")
         if not all(0 <= token < self.config.vocab_size for token in prompt_token_ids):
@@ -90,102 +198,22 @@ class Engine:
             raise ConfigError(
                 f"prompt: {len(prompt_token_ids)} tokens leave no room in a context of {self.max_model_len}"
             )
-        eos = () if params.ignore_eos else (self.config.eos_token_id,)
-        return Request(
-            prompt_length=len(prompt_token_ids),
-            token_ids=list(prompt_token_ids),
-            sampler=Sampler(params, secrets.randbits(64) if params.seed is None else params.seed),
-            pages=self.cache.new_request(),
-            max_length=min(len(prompt_token_ids) + params.max_tokens, self.max_model_len),
-            stop_token_ids=frozenset((*params.stop_token_ids, *eos)),
-        )
 
-    def generate(self, request: Request) -> Iterator[StepOutput]:
-        """Runs a request to its end, yielding what each step publishes; its pages go back however the loop ends."""
-        try:
-            while request.finish_reason is None:
-                output = self.step(request)
-                if output is not None:
-                    yield output
-        finally:
-            request.pages.release()
 
-    @torch.inference_mode()
-    def step(self, request: Request) -> StepOutput | None:
-        """One target pass; None while the prompt is not finished."""
-        if len(request.token_ids) - request.num_computed > 1:
-            return self._prefill(request)
-        return self._decode(request)
+def page_counts(sliding_window: int, max_model_len: int, depth: int, options: EngineConfig) -> tuple[int, int]:
+    """(window pages, entry pages), null pages included: what was asked for, or enough for every sequence at once.
 
-    def _prefill(self, request: Request) -> StepOutput | None:
-        start = request.num_computed
-        end = min(start + PREFILL_CHUNK, len(request.token_ids))
-        streams = self._forward(request, request.token_ids[start:end], start)
-        request.num_computed = end
-        if end < len(request.token_ids):
-            self._draft(request, streams, start, depth=0)
-            self._slide(request)
-            return None
-        return self._emit(request, streams, streams[-1:], start)
-
-    def _decode(self, request: Request) -> StepOutput:
-        start = request.num_computed
-        streams = self._forward(request, [*request.token_ids[start:], *request.drafts], start)
-        return self._emit(request, streams, streams, start)
-
-    def _emit(self, request: Request, streams: Tensor, query_streams: Tensor, start: int) -> StepOutput:
-        """Samples after every query row, keeps the drafts that were right, and drafts what comes next.
-
-        streams: [T, n, d] from position `start` on; query_streams: those of the last rows, one more than drafts.
-        """
-        drafts, request.drafts = request.drafts, []
-        first = len(request.token_ids)
-        positions = list(range(first, first + len(drafts) + 1))
-        sampled = request.sampler.sample(self.model.logits(query_streams), positions)
-        accepted = accepted_count(drafts, sampled)
-        from_prompt = first == request.prompt_length
-        kept = request.advance(sampled[: accepted + 1])
-        request.num_computed = len(request.token_ids) - 1
-        accepted = min(accepted, len(kept))
-        if not from_prompt:
-            request.statistics.record(len(drafts), accepted, len(kept))
-        if request.finish_reason is None:
-            depth = min(self.depth, request.remaining - 1)
-            if depth > 0:
-                self._draft(request, streams, start, depth)
-            self._slide(request)
-        return StepOutput(tuple(kept), accepted, request.finish_reason)
-
-    def _forward(self, request: Request, token_ids: Sequence[int], start: int) -> Tensor:
-        request.pages.reserve(start + len(token_ids))
-        rows = [RequestRows(request.pages, start, len(token_ids))]
-        return self.model.forward(torch.tensor(token_ids), rows, self.cache)
-
-    def _draft(self, request: Request, streams: Tensor, start: int, depth: int) -> None:
-        """Gives the drafter the rows whose tokens are now committed: the streams of each and the token after it.
-
-        Rows that no later query can see are left out (the drafter has a window and nothing else).
-        """
-        if self.drafter is None:
-            return
-        known = min(request.num_computed + 1, len(request.token_ids))  # positions below this have a token to pair
-        oldest = request.prompt_length - self.config.sliding_window + 1
-        first = max(start + 1, min(oldest, known - 1))
-        previous = streams[first - 1 - start : known - 1 - start]
-        token_ids = request.token_ids[first:known]
-        request.pages.reserve(known + max(depth - 1, 0))
-        if depth == 0:
-            self.drafter.catch_up(previous, token_ids, request.pages, first)
-            return
-        request.drafts = self.drafter.propose(previous, token_ids, request.pages, first, depth, request.sampler.sample)
-
-    def _slide(self, request: Request) -> None:
-        """Gives back the window pages that the row at num_computed, the next to be computed, no longer needs."""
-        position = request.num_computed
-        request.pages.slide(
-            min(
-                position - self.config.sliding_window + 1,  # the window
-                position // BLOCK_TOKENS * BLOCK_TOKENS,  # the open 1:128 window
-                position // 4 * 4 - 4,  # the open 1:4 window and, by overlap, the one before
-            )
-        )
+    Raises ConfigError when not even one request of the longest context would fit.
+    """
+    reach = max_model_len + depth + 1
+    # a request's window, a step's rows, and the blocks that both begin and end in
+    live = sliding_window + COMPRESSION_REACH + 2 * BLOCK_TOKENS
+    window_least = (live + min(options.max_num_batched_tokens, reach) + depth) // BLOCK_TOKENS + 2
+    entry_least = reach // BLOCK_TOKENS + 2
+    window_each = (live + depth) // BLOCK_TOKENS + 1
+    window = options.window_pages or window_least + options.max_num_seqs * window_each
+    entries = options.entry_pages or 1 + (options.max_num_seqs if max_model_len <= 4096 else 2) * (entry_least - 1)
+    for name, count, least in (("window_pages", window, window_least), ("entry_pages", entries, entry_least)):
+        if count < least:
+            raise ConfigError(f"{name}: {count} pages; one request of {max_model_len} tokens needs {least}")
+    return window, entries

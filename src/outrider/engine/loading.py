@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.checkpoint.reader import Checkpoint
-from outrider.config import ConfigError, Numerics, SpeculativeConfig
+from outrider.config import ConfigError, EngineConfig, Numerics, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
-from outrider.text.tokenizer import Tokenizer
+from outrider.text.tokenizer import IncrementalDetokenizer, Tokenizer
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -25,11 +25,16 @@ class LoadedModel:
     mtp: MultiTokenPredictor | None
 
     def engine(
-        self, speculative_config: SpeculativeConfig | None = None, *, max_model_len: int | None = None
+        self,
+        speculative_config: SpeculativeConfig | None = None,
+        engine_config: EngineConfig | None = None,
+        *,
+        tokenizer: Tokenizer | None = None,
     ) -> Engine:
-        """An engine of its own cache. Raises ConfigError as `Engine` does."""
+        """An engine of its own cache; stop strings need the tokenizer. Raises ConfigError as `Engine` does."""
         mtp = self.mtp if speculative_config is not None else None
-        return Engine(self.transformer, mtp, speculative_config, max_model_len=max_model_len)
+        detokenizer = None if tokenizer is None else lambda: IncrementalDetokenizer(tokenizer).push
+        return Engine(self.transformer, mtp, speculative_config, engine_config, detokenizer=detokenizer)
 
 
 def load_model(
@@ -53,19 +58,6 @@ def load_model(
     weights = dict(checkpoint.iter_weights(names, progress))
     transformer = Transformer(checkpoint.config, weights, numerics)
     return LoadedModel(transformer, MultiTokenPredictor(transformer, weights, numerics) if with_drafter else None)
-
-
-def load_engine(
-    checkpoint: Checkpoint,
-    *,
-    speculative_config: SpeculativeConfig | None = None,
-    numerics: Numerics | None = None,
-    max_model_len: int | None = None,
-    progress: Progress | None = None,
-) -> Engine:
-    """`load_model` and one engine around it."""
-    model = load_model(checkpoint, speculative_config=speculative_config, numerics=numerics, progress=progress)
-    return model.engine(speculative_config, max_model_len=max_model_len)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

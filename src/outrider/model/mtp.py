@@ -41,7 +41,7 @@ class MultiTokenPredictor:
         self._rounding = Rounding(config, numerics)
         self._layer = DecoderLayer(config, weights, _PREFIX, LayerKind.WINDOW, self._rounding, hash_routed=False)
         self._head = StreamHead(config, weights, _PREFIX, trunk.vocabulary_head)
-        self._planner = Planner(config, [LayerKind.WINDOW], first_position=1)
+        self._planner = Planner(config, [LayerKind.WINDOW])
 
     def forward(
         self,
@@ -54,7 +54,8 @@ class MultiTokenPredictor:
     ) -> Tensor:
         """previous_streams: [T, n, d], of the token before each row's; token_ids: [T] -> Z' of the query rows.
 
-        All rows are written to the cache; only `query_rows` (None: all) are computed to the end: [Q, n, d].
+        The rows' `first_position` must be at least 1: there is no state before the first token. All rows are written to
+        the cache; only `query_rows` (None: all) are computed to the end: [Q, n, d].
         """
         embedded = ops.rms_norm(self._embedding[token_ids], self._enorm, self._eps)
         normed = ops.rms_norm(previous_streams, self._hnorm, self._eps)

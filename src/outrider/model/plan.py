@@ -60,10 +60,9 @@ class ForwardPlan:
 class Planner:
     """Builds the plan of each step for one model."""
 
-    def __init__(self, config: ModelConfig, kinds: Sequence[LayerKind], *, first_position: int = 0) -> None:
+    def __init__(self, config: ModelConfig, kinds: Sequence[LayerKind]) -> None:
         self._config = config
         self._kinds = sorted(set(kinds))
-        self._first_position = first_position
         self._main_freqs = ops.inverse_frequencies(config.qk_rope_head_dim, config.rope_theta)
         scaling = config.rope_scaling
         self._compress_freqs = ops.inverse_frequencies(
@@ -74,7 +73,7 @@ class Planner:
 
     def plan(self, rows: Sequence[RequestRows], *, query_rows: Sequence[int] | None = None) -> ForwardPlan:
         """`query_rows`: rows whose output is wanted (None: all)."""
-        batch = build_batch(rows, self._config, query_rows=query_rows, first_position=self._first_position)
+        batch = build_batch(rows, self._config, query_rows=query_rows)
         main = ops.rotation(batch.positions, self._main_freqs)
         kinds = {}
         compressed = any(kind != LayerKind.WINDOW for kind in self._kinds)

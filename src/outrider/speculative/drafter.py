@@ -1,4 +1,4 @@
-"""The MTP drafter of one request: keeps the layer's cache in step with the committed tokens, then looks ahead.
+"""The MTP drafter: keeps the layer's cache in step with the committed tokens, then looks ahead.
 
 After every target pass the rows of the newly committed tokens are written from the trunk's own streams (replacing what
 earlier drafts left there), and the last of them gives the first draft. Each further one feeds the layer's output back.
@@ -7,6 +7,7 @@ earlier drafts left there), and the last of them gives the first draft. Each fur
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,48 +17,69 @@ from outrider.cache.paged_cache import LayerCache
 from outrider.cache.pages import RequestPages
 from outrider.model.mtp import MultiTokenPredictor
 
-Sample = Callable[[Tensor, list[int]], list[int]]
+# (logits [1, V], drafts so far) -> the next draft, or None: nothing can be guessed
+Draw = Callable[[Tensor, Sequence[int]], int | None]
+
+
+@dataclass(frozen=True)
+class DraftJob:
+    """What the drafter does for one request after a target pass.
+
+    token_ids: committed tokens at positions start, start + 1, ... (at least one); previous_streams: [T, n, d], the
+    trunk's, of the token before each. depth: tokens to draft after the last one, 0 to write rows only. Pages must be
+    reserved up to position start + len(token_ids) + depth - 2. first_position: the lowest that holds a drafter row.
+    draw: the request's own sampler, with the same noise at the same positions as the target will use.
+    """
+
+    pages: RequestPages
+    start: int
+    token_ids: Sequence[int]
+    previous_streams: Tensor
+    first_position: int
+    depth: int
+    draw: Draw
 
 
 class MtpDrafter:
-    """Drafts with one MTP layer at any depth."""
+    """Drafts with one MTP layer at any depth, for any number of requests together."""
 
     def __init__(self, layer: MultiTokenPredictor, cache: LayerCache) -> None:
         self._layer = layer
         self._cache = cache
 
-    def catch_up(self, previous_streams: Tensor, token_ids: Sequence[int], pages: RequestPages, start: int) -> None:
-        """Writes the rows of committed tokens at start, start + 1, ... without drafting (a prefill chunk).
-
-        previous_streams: [T, n, d], the trunk's, of the tokens at start - 1, start, ...
-        """
-        rows = [RequestRows(pages, start, len(token_ids))]
-        ids = torch.tensor(token_ids)
-        self._layer.forward(previous_streams, ids, rows, self._cache, query_rows=[])
-
-    def propose(
-        self,
-        previous_streams: Tensor,
-        token_ids: Sequence[int],
-        pages: RequestPages,
-        start: int,
-        depth: int,
-        sample: Sample,
-    ) -> list[int]:
-        """Writes the rows of committed tokens as `catch_up` does, then drafts `depth` >= 1 tokens after the last.
-
-        `sample` is the request's own sampler: the same noise at the same positions as the target will use. Pages must
-        be reserved up to position start + len(token_ids) + depth - 2.
-        """
-        count = len(token_ids)
-        rows = [RequestRows(pages, start, count)]
-        ids = torch.tensor(token_ids)
-        streams = self._layer.forward(previous_streams, ids, rows, self._cache, query_rows=[count - 1])
-        position = start + count  # of the token being drafted
-        drafts = sample(self._layer.logits(streams), [position])
-        while len(drafts) < depth:
-            rows = [RequestRows(pages, position, 1)]
-            streams = self._layer.forward(streams, torch.tensor(drafts[-1:]), rows, self._cache)
-            position += 1
-            drafts += sample(self._layer.logits(streams), [position])
+    def run(self, jobs: Sequence[DraftJob]) -> list[list[int]]:
+        """The drafts of each job (at least one job)."""
+        drafts: list[list[int]] = [[] for _ in jobs]
+        rows = [RequestRows(job.pages, job.start, len(job.token_ids), job.first_position) for job in jobs]
+        ids = torch.tensor([token for job in jobs for token in job.token_ids])
+        ends = torch.tensor([len(job.token_ids) for job in jobs]).cumsum(0).tolist()
+        live = [index for index, job in enumerate(jobs) if job.depth > 0]
+        streams = self._layer.forward(
+            torch.cat([job.previous_streams for job in jobs]),
+            ids,
+            rows,
+            self._cache,
+            query_rows=[ends[index] - 1 for index in live],
+        )
+        while live:
+            logits = self._layer.logits(streams)
+            going_on = []
+            for row, index in enumerate(live):
+                draft = jobs[index].draw(logits[row : row + 1], drafts[index])
+                if draft is not None:
+                    drafts[index].append(draft)
+                    if len(drafts[index]) < jobs[index].depth:
+                        going_on.append(row)
+            streams = streams[going_on]
+            live = [live[row] for row in going_on]
+            if live:
+                streams = self._next(streams, [jobs[index] for index in live], [drafts[index] for index in live])
         return drafts
+
+    def _next(self, streams: Tensor, jobs: Sequence[DraftJob], drafts: Sequence[Sequence[int]]) -> Tensor:
+        """One more row of each request: its last draft, from the streams that drafted it."""
+        rows = [
+            RequestRows(job.pages, job.start + len(job.token_ids) + len(own) - 1, 1, job.first_position)
+            for job, own in zip(jobs, drafts, strict=True)
+        ]
+        return self._layer.forward(streams, torch.tensor([own[-1] for own in drafts]), rows, self._cache)
