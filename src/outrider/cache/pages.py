@@ -25,6 +25,13 @@ class PagePool:
     def free_count(self) -> int:
         return len(self._free)
 
+    def require(self, count: int) -> None:
+        """Raises OutOfPagesError when fewer than `count` pages are free."""
+        if count > len(self._free):
+            raise OutOfPagesError(
+                f"{self.name} pool: {count} more pages are needed, {len(self._free)} of {self.count - 1} are free"
+            )
+
     def take(self) -> int:
         """Raises OutOfPagesError when nothing is free."""
         if not self._free:
@@ -46,8 +53,10 @@ class RequestPages:
         self.entries: list[int] = []
 
     def reserve(self, length: int) -> None:
-        """Makes sure that positions 0 .. length-1 have pages. Raises OutOfPagesError."""
+        """Makes sure that positions 0 .. length-1 have pages. Raises OutOfPagesError, and then takes none at all."""
         blocks = -(-length // BLOCK_TOKENS)
+        self._window_pool.require(blocks - len(self.window))
+        self._entry_pool.require(blocks - len(self.entries))
         while len(self.window) < blocks:
             self.window.append(self._window_pool.take())
         while len(self.entries) < blocks:
