@@ -25,8 +25,8 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: environment.py FOLDER")
     if sys.version_info[:2] not in PYTHONS:
-        found = ".".join(map(str, sys.version_info[:2]))
-        sys.exit(f"Outrider needs Python 3.11 or 3.12, {sys.executable} is {found}: make PYTHON=python3.12 ...")
+        own = ".".join(map(str, sys.version_info[:2]))
+        sys.exit(f"Outrider needs Python 3.11 or 3.12, {sys.executable} is {own}: make PYTHON=python3.12 ...")
     folder = Path(sys.argv[1])
     python = folder / "bin" / "python"
     if not usable(python):

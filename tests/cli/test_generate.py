@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import RunCli
 from tests.tiny_tokenizer import tiny_tokenizer
 
-from outrider.cli.terminal import GREEN, RESET, TextStream
+from outrider.cli.terminal import GREEN, RESET, TextStream, progress_bar
 from outrider.config import parse_model_config
 from outrider.engine.request import StepOutput
 from outrider.text.tokenizer import Tokenizer
@@ -134,3 +134,17 @@ def test_context_ends_the_text(cli: RunCli, model_folder: Path) -> None:
     for extra in ((), ("--speculative-config", MTP)):
         found = json.loads(cli(*command, *extra).out)
         assert (found["prompt_tokens"], len(found["token_ids"]), found["finish_reason"]) == (5, 3, "length")
+
+
+def test_bar_is_drawn_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("loading", hidden=True) as advance:
+        assert advance is None
+    with progress_bar("loading", hidden=False, byte_count=True) as advance:
+        assert advance is not None
+        advance(500, 2000)
+    assert "loading" in terminal.getvalue() and "2.0 kB" in terminal.getvalue()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress_bar("loading", hidden=False) as advance:
+        assert advance is None

@@ -99,6 +99,8 @@ def build_batch(
     positions = torch.cat([torch.arange(item.start, item.start + item.count) for item in rows])
     requests = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([item.count for item in rows]))
     window_table = _table([item.pages.window for item in rows])
+    write_slots = _token_slots(window_table, requests, positions)
+    assert bool((write_slots >= BLOCK_TOKENS).all()), "a row has no page: it would be written into the null page"
     wanted = None if query_rows is None else torch.tensor(query_rows, dtype=torch.int64)
     query_positions = positions if wanted is None else positions[wanted]
     query_requests = requests if wanted is None else requests[wanted]
@@ -106,7 +108,7 @@ def build_batch(
         query_start_loc=tuple(starts),
         seq_lens=tuple(item.start + item.count for item in rows),
         positions=positions,
-        write_slots=_token_slots(window_table, requests, positions),
+        write_slots=write_slots,
         query_rows=wanted,
         query_positions=query_positions,
         query_requests=query_requests,

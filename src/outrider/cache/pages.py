@@ -39,6 +39,13 @@ class PagePool:
         """Pages that `take` can give: empty ones, and named ones that nobody holds."""
         return len(self._free) + len(self._idle)
 
+    def require(self, count: int) -> None:
+        """Raises OutOfPagesError when fewer than `count` pages are free."""
+        if count > self.free_count:
+            raise OutOfPagesError(
+                f"{self.name} pool: {count} more pages are needed, {self.free_count} of {self.count - 1} are free"
+            )
+
     def take(self) -> int:
         """An empty page, held once. Raises OutOfPagesError when every page is held."""
         if self._free:
@@ -109,9 +116,8 @@ class RequestPages:
     def reserve(self, length: int) -> None:
         """Makes sure that positions 0 .. length-1 have pages. Raises OutOfPagesError and then takes none."""
         window, entries = self.missing(length)
-        for needed, pool in ((window, self.window_pool), (entries, self.entry_pool)):
-            if needed > pool.free_count:
-                raise OutOfPagesError(f"{pool.name} pool: {needed} pages needed, {pool.free_count} free")
+        self.window_pool.require(window)
+        self.entry_pool.require(entries)
         self.window += [self.window_pool.take() for _ in range(window)]
         self.entries += [self.entry_pool.take() for _ in range(entries)]
 

@@ -9,7 +9,7 @@ from outrider.assets import shipped_model
 from outrider.checkpoint.reader import Checkpoint
 from outrider.cli.prompt import context_length, encode_prompt
 from outrider.cli.terminal import TextStream, progress_bar, wants_colour
-from outrider.config import Numerics, SpeculativeConfig
+from outrider.config import EngineConfig, Numerics, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.engine.loading import LoadedModel, load_model, load_tokenizer
 from outrider.sampling.params import SamplingParams
@@ -31,7 +31,8 @@ class Session:
     show_drafts: bool | None
 
     def engine(self, speculation: SpeculativeConfig | None) -> Engine:
-        return self.loaded.engine(speculation, max_model_len=self.max_model_len)
+        alone = EngineConfig(max_model_len=self.max_model_len, max_num_seqs=1, enable_prefix_caching=False)
+        return self.loaded.engine(speculation, alone)
 
     def text_stream(self) -> TextStream:
         return TextStream(self.tokenizer, sys.stdout, colour=wants_colour(self.show_drafts, sys.stdout))

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from outrider.engine.request import StepOutput
     from outrider.text.tokenizer import Tokenizer
 
+_REDRAW_SECONDS = 0.05
 GREEN, RESET = "\x1b[32m", "\x1b[0m"
 # a model may write any byte: control characters must not reach a terminal
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -66,6 +68,16 @@ def progress_bar(label: str, *, hidden: bool, byte_count: bool = False) -> Itera
 
     counter = DownloadColumn() if byte_count else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), counter)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # drawn on demand: a thread that redraws would take time from the runs that are being timed
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
         task = progress.add_task(label, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        drawn = 0.0
+
+        def advance(done: int, total: int) -> None:
+            nonlocal drawn
+            now = monotonic()
+            due = now - drawn > _REDRAW_SECONDS
+            progress.update(task, completed=done, total=total, refresh=due)
+            drawn = now if due else drawn
+
+        yield advance

@@ -1,7 +1,10 @@
 """Operations of the model: number formats, plain-torch references and kernels.
 
-The model is written against the names exported here.
+The model is written against the names exported here. Each is bound once, when this module is imported: to a kernel of
+ops/native where numba is installed, else to the reference. `backends` tells which.
 """
+
+import sys
 
 from outrider.ops.formats import round_trip_fp4, round_trip_fp8
 from outrider.ops.reference.attention import KeySlots, key_slots, sparse_attention
@@ -19,6 +22,26 @@ from outrider.ops.reference.indexer import hadamard, indexer_scores, top_entries
 from outrider.ops.reference.linear import Linear
 from outrider.ops.reference.norms import rms_norm
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
+
+try:
+    from outrider.ops.native.vector import has_fused_multiply_add
+except ImportError:  # numba is optional, and some platforms have none that loads
+    _native = False
+else:
+    _native = has_fused_multiply_add()
+
+if _native:
+    # checkers see the reference's names above, whose signatures these share
+    from outrider.ops.native.attention import sparse_attention
+    from outrider.ops.native.compressor import pool_windows
+    from outrider.ops.native.experts import expert_mlp, routed_experts
+    from outrider.ops.native.hyper_connections import hc_head, mhc_post, mhc_pre
+    from outrider.ops.native.indexer import hadamard, indexer_scores
+    from outrider.ops.native.linear import Linear
+    from outrider.ops.native.norms import rms_norm
+    from outrider.ops.native.rope import apply_rope
+    from outrider.ops.native.round_trips import round_trip_fp4, round_trip_fp8
+    from outrider.ops.native.routing import expert_weights, routing_scores, select_experts
 
 __all__ = [
     "ExpertWeights",
@@ -48,3 +71,13 @@ __all__ = [
     "sparse_attention",
     "top_entries",
 ]
+
+
+def backends() -> dict[str, str]:
+    """Op name -> "native" (compiled, float32 on the CPU; anything else falls back) or "reference" (torch)."""
+    exported = {name: getattr(sys.modules[__name__], name) for name in __all__}
+    return {
+        name: "native" if value.__module__.startswith(f"{__name__}.native.") else "reference"
+        for name, value in exported.items()
+        if not (isinstance(value, type) and issubclass(value, tuple))
+    }
