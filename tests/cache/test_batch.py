@@ -29,7 +29,6 @@ CONFIG = parse_model_config(tiny_config())
 class Case:
     rows: list[RequestRows]
     window: int
-    first_position: int
     query_rows: list[int] | None
 
     @property
@@ -72,19 +71,19 @@ def cases(draw: st.DrawFn) -> Case:
         start, count = draw(edges | st.integers(0, 400)), draw(st.integers(0, 9) | st.sampled_from([64, 130]))
         pages_of_request = RequestPages(*pools)
         pages_of_request.reserve(start + count + draw(st.sampled_from([0, 1, 200])))
-        rows.append(RequestRows(pages_of_request, start, count))
+        rows.append(RequestRows(pages_of_request, start, count, draw(st.sampled_from([0, 1, max(0, start - 3)]))))
     if not any(item.count for item in rows):
         rows[0].pages.reserve(rows[0].start + 1)
         rows[0] = RequestRows(rows[0].pages, rows[0].start, 1)
     total = sum(item.count for item in rows)
     query_rows = draw(st.none() | st.lists(st.integers(0, total - 1), max_size=5, unique=True).map(sorted))
-    return Case(rows, draw(st.sampled_from([1, 5, 16, 128, 200])), draw(st.sampled_from([0, 1])), query_rows)
+    return Case(rows, draw(st.sampled_from([1, 5, 16, 128, 200])), query_rows)
 
 
 @settings(max_examples=60)
 @given(cases())
 def test_rows_and_window(case: Case) -> None:
-    batch = build_batch(case.rows, case.config, query_rows=case.query_rows, first_position=case.first_position)
+    batch = build_batch(case.rows, case.config, query_rows=case.query_rows)
     tokens, queries = case.tokens(), case.queries()
     counts = [item.count for item in case.rows]
     assert batch.query_start_loc == tuple(sum(counts[:r]) for r in range(len(counts) + 1))
@@ -96,7 +95,7 @@ def test_rows_and_window(case: Case) -> None:
     assert (None if batch.query_rows is None else batch.query_rows.tolist()) == case.query_rows
     for i, (request, position) in enumerate(queries):
         keys = range(position - case.window + 1, position + 1)
-        exists = [key >= case.first_position for key in keys]
+        exists = [key >= case.rows[request].first_position for key in keys]
         slots = [case.token_slot(request, key) if e else 0 for key, e in zip(keys, exists, strict=True)]
         assert batch.window.slots[i].tolist() == slots
         assert batch.window.bias[i, 0].tolist() == [0.0 if e else -torch.inf for e in exists]

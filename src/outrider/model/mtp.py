@@ -11,6 +11,7 @@ and later drafts the layer's own Z' takes the place of X. Embedding and vocabula
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -54,9 +55,9 @@ class MultiTokenPredictor:
     ) -> Tensor:
         """previous_streams: [T, n, d], of the token before each row's; token_ids: [T] -> Z' of the query rows.
 
-        The rows' `first_position` must be at least 1: there is no state before the first token. All rows are written to
-        the cache; only `query_rows` (None: all) are computed to the end: [Q, n, d].
+        All rows are written to the cache; only `query_rows` (None: all) are computed to the end: [Q, n, d].
         """
+        rows = [replace(item, first_position=max(item.first_position, 1)) for item in rows]
         embedded = ops.rms_norm(self._embedding[token_ids], self._enorm, self._eps)
         normed = ops.rms_norm(previous_streams, self._hnorm, self._eps)
         from_token = self._e_proj(self._rounding.linear_input(embedded))
