@@ -70,7 +70,7 @@ class AsyncEngine:
         self._submit(lambda: self._add(stream, added, prompt_token_ids, params, options))
         finished = False
         try:
-            await asyncio.shield(added)
+            await self._admitted(added)
             while not finished:
                 item = await stream.items.get()
                 if isinstance(item, BaseException):
@@ -80,6 +80,12 @@ class AsyncEngine:
         finally:
             if not finished:
                 self._commands.put(lambda: self._abort(stream))
+
+    async def _admitted(self, added: asyncio.Future[Request]) -> None:
+        while not (await asyncio.wait({added}, timeout=1.0))[0]:
+            if not self._thread.is_alive():  # it ended between the command and its turn
+                raise self._dead()
+        added.result()
 
     # -------- on the engine's thread
 
