@@ -3,7 +3,7 @@
     python benchmarks/plain_decode_cpu.py [--model M] [--tokens 48] [--rounds 5] [--threads N]
 
 Both arms decode greedily after the same prompt, with their KV caches on, in float32. transformers loads the weights
-dequantised, from a checkpoint written for the purpose; it has no KV rounding, so texts can part (the script says where).
+dequantised, from a checkpoint written for the purpose; it does not round the KV rows, so texts can part (printed).
 Arms alternate; the time of a round is that of the tokens after the first.
 """
 
