@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from outrider.cache.pages import RequestPages
 from outrider.engine.engine import Engine
 from outrider.sampling.params import SamplingParams
 from outrider.speculative.drafter import DraftJob, MtpDrafter
@@ -33,6 +34,34 @@ class OracleDrafter:
         if right < len(drafts):
             drafts[right] = (drafts[right] + 1) % self._vocab_size
         self.proposed.append((len(drafts), right))
+        return drafts
+
+
+class BatchedOracle:
+    """Oracles for some requests of a batch, as `OracleDrafter` for one; the others draft with the MTP layer."""
+
+    def __init__(self, inner: MtpDrafter, vocab_size: int) -> None:
+        self._inner = inner
+        self._vocab_size = vocab_size
+        self._known: dict[int, tuple[RequestPages, list[int], Sequence[int], list[int]]] = {}
+
+    def know(self, pages: RequestPages, truth: Sequence[int], right: Sequence[int]) -> None:
+        """The request that holds `pages` is right for exactly `right[i]` of its i-th drafts (round and round)."""
+        self._known[id(pages)] = (pages, list(truth), right, [])
+
+    def run(self, jobs: Sequence[DraftJob]) -> list[list[int]]:
+        own = self._inner.run(jobs)
+        return [self._drafts(job) if id(job.pages) in self._known else d for job, d in zip(jobs, own, strict=True)]
+
+    def _drafts(self, job: DraftJob) -> list[int]:
+        if job.depth == 0:
+            return []
+        _, truth, pattern, proposals = self._known[id(job.pages)]
+        drafts = truth[job.start + len(job.token_ids) :][: job.depth]
+        right = min(pattern[len(proposals) % len(pattern)], len(drafts))
+        if right < len(drafts):
+            drafts[right] = (drafts[right] + 1) % self._vocab_size
+        proposals.append(right)
         return drafts
 
 
