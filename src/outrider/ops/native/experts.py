@@ -41,7 +41,7 @@ def _gate_up(x, d, inner, selected, pairs_count, k, shares, experts, first, last
     share = floats(shares)
     top = np.float32(limit)
     pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, 2 * inner), np.float32)
+    product = np.empty((4, 2 * inner), np.float32)  # read below by name: numba frees an array after its last mention
     y, pitch = product.ctypes.data, 2 * inner * FLOAT_BYTES
     for e in range(first, last):
         count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
@@ -67,12 +67,11 @@ def _gate_up(x, d, inner, selected, pairs_count, k, shares, experts, first, last
             for row in range(rows):
                 pair = pairs[start + row]
                 h = floats(hidden + pair * inner * FLOAT_BYTES)
-                g, u = floats(y + row * pitch), floats(y + row * pitch + inner * FLOAT_BYTES)
                 weight = _ONE
                 if shares != 0:
                     weight = share[pair]
                 for i in range(inner):
-                    gate, up = g[i], u[i]
+                    gate, up = product[row, i], product[row, inner + i]
                     gate = top if gate > top else gate
                     up = top if up > top else up
                     up = -top if up < -top else up
@@ -88,7 +87,7 @@ def _down(hidden, inner, d, first, last, selected, pairs_count, k, experts, expe
         for i in range(first, last):
             o[i] = _ZERO
     pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, d), np.float32)
+    product = np.empty((4, d), np.float32)  # read below by name, as above
     y, pitch, width = product.ctypes.data, d * FLOAT_BYTES, inner * FLOAT_BYTES
     for e in range(expert_count):
         count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
@@ -112,9 +111,9 @@ def _down(hidden, inner, d, first, last, selected, pairs_count, k, experts, expe
                 y + 3 * pitch,
             )
             for row in range(rows):
-                o, v = floats(out + pairs[start + row] // k * pitch), floats(y + row * pitch)
+                o = floats(out + pairs[start + row] // k * pitch)
                 for i in range(first, last):
-                    o[i] += v[i]
+                    o[i] += product[row, i]
 
 
 def _is_native(expert: ExpertWeights) -> bool:
