@@ -11,7 +11,16 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 
 class ConfigError(ValueError):
@@ -26,22 +35,33 @@ class LayerKind(IntEnum):
     HCA = 128  # window + 1:128 disjoint compression, every entry attended
 
 
-class RopeScaling(BaseModel):
+class JsonFields(BaseModel):
+    """Fields read from JSON, where a number is a finite number: neither "4096" nor true nor NaN becomes one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        if cls.model_fields[info.field_name].annotation in (int, float) and isinstance(value, bool | str):
+            raise ValueError("a number is expected")
+        return value
+
+
+class RopeScaling(JsonFields):
     """YaRN parameters (`rope_scaling`); applied only in layers with a compression ratio, and without mscale."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    type: Literal["yarn"] = "yarn"
+    # newer tools write the kind as rope_type
+    type: Literal["yarn"] = Field(default="yarn", validation_alias=AliasChoices("type", "rope_type"))
     factor: float = Field(gt=0)
     beta_fast: float = Field(gt=0)
     beta_slow: float = Field(gt=0)
     original_max_position_embeddings: int = Field(gt=0)
 
 
-class QuantizationConfig(BaseModel):
+class QuantizationConfig(JsonFields):
     """Weight format of the linear layers (`quantization_config`)."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     quant_method: Literal["fp8"]
     fmt: Literal["e4m3"] = "e4m3"
@@ -50,10 +70,8 @@ class QuantizationConfig(BaseModel):
     weight_block_size: tuple[Literal[128], Literal[128]] = (128, 128)
 
 
-class ModelConfig(BaseModel):
+class ModelConfig(JsonFields):
     """One DeepSeek-V4 model. Field names and meanings are those of the official `config.json` (Flash, Pro)."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: Literal["deepseek_v4"]
     vocab_size: int = Field(gt=0, lt=2**31)
@@ -84,7 +102,7 @@ class ModelConfig(BaseModel):
     scoring_func: Literal["sqrtsoftplus"] = "sqrtsoftplus"
     topk_method: Literal["noaux_tc"] = "noaux_tc"
     norm_topk_prob: Literal[True] = True
-    routed_scaling_factor: float
+    routed_scaling_factor: float = Field(gt=0)
     swiglu_limit: float = Field(gt=0)
     hidden_act: Literal["silu"] = "silu"
     hc_mult: int = Field(gt=0)
@@ -210,20 +228,13 @@ def describe_validation_error(error: ValidationError) -> str:
     return "; ".join(parts)
 
 
-class SpeculativeConfig(BaseModel):
+class SpeculativeConfig(JsonFields):
     """`speculative_config`, as users of other engines know it: `{"method": "mtp", "num_speculative_tokens": 2}`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     method: Literal["mtp"]
     num_speculative_tokens: int = Field(ge=1, le=16)
-
-    @field_validator("num_speculative_tokens", mode="before")
-    @classmethod
-    def _whole_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("a whole number of draft tokens is expected")
-        return value
 
 
 def parse_speculative_config(text: str) -> SpeculativeConfig:

@@ -30,6 +30,7 @@ from tests.model.driving import (
 )
 from torch import Tensor
 
+from outrider import ops
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
 from outrider.config import ModelConfig, Numerics
@@ -267,19 +268,14 @@ def test_ragged_batches(reference: Reference) -> None:
 
 
 @two_models
-def test_the_comparison_notices_another_order_of_summation(
-    reference: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model whose products choose their kernel by the number of rows fails, so the tests above can fail."""
-    from outrider.ops.reference.linear import Linear
+def test_the_comparison_notices_the_last_bit(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A norm whose last bit depends on the number of rows fails, so the tests above can fail."""
+    right = ops.rms_norm
 
-    def by_batch(layer: Linear, x: Tensor) -> Tensor:
-        rows = x.shape[:-1].numel()
-        order = torch.arange(layer.in_features).roll(rows)  # the sum begins elsewhere
-        weight = layer._weight[:, : layer.in_features]
-        return x[..., order] @ weight[:, order].T
+    def by_batch(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+        return right(x, weight, eps) * (1 + 2**-23 * (len(x) % 3))
 
-    monkeypatch.setattr(Linear, "__call__", by_batch)
+    monkeypatch.setattr(ops, "rms_norm", by_batch)
     session = Session(reference.model)
     whole = reference_of(reference.model, reference.ids[:20])
     with pytest.raises(AssertionError):

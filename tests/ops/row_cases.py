@@ -1,42 +1,58 @@
 """Cases of tests/ops/test_row_invariance.py: for every op, inputs of 64 rows and how to call it on some of them.
 
-A builder returns (call, rows): `rows` are tensors whose first dim is the row, `call` takes any subset of them, in any
-order, and returns tensors whose first dim is the row again. What the rows share (weights, caches) lives in the closure.
+A builder takes the ops of one backend (reference or native, by name) and returns (call, rows): `rows` are tensors whose
+first dim is the row, `call` takes any subset of them, in any order, and returns tensors whose first dim is the row
+again. What the rows share (weights, caches) lives in the closure.
 Widths are the model's (256, 512, 1024, 4 * 7168) and odd ones (5, 123, 1023), at which a vectorised loop leaves a tail.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
-from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, randn
 
-from outrider import ops
-from outrider.ops.reference import activations, hyper_connections, linear, norms
+from outrider.ops import formats, reference
 
 ROWS = 64
 Call = Callable[..., Tensor | tuple[Tensor, ...]]
 Built = tuple[Call, tuple[Tensor, ...]]
 
-CASES: dict[tuple[str, str], Callable[[], Built]] = {}
+CASES: dict[tuple[str, str], Callable[[Any], Built]] = {}
 """(op, label) -> builder."""
 
 
 def case(op: str, label: str, builder: Callable[..., Built], *args: object, **options: object) -> None:
     assert (op, label) not in CASES
-    CASES[op, label] = partial(builder, *args, **options)
+    CASES[op, label] = lambda ops: builder(ops, *args, **options)
 
 
-def _one_input(op: Callable[..., Tensor], scale: float, *shape: int) -> Built:
-    return op, (scale * randn(ROWS, *shape),)
+def reference_modules() -> list[ModuleType]:
+    return [importlib.import_module(m.name) for m in pkgutil.iter_modules(reference.__path__, reference.__name__ + ".")]
+
+
+def reference_ops() -> SimpleNamespace:
+    """Everything public that ops/reference defines, and the round trips of ops/formats, whatever `ops` is bound to."""
+    found: dict[str, Any] = {"round_trip_fp8": formats.round_trip_fp8, "round_trip_fp4": formats.round_trip_fp4}
+    for module in reference_modules():
+        defined = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}
+        found |= {name: value for name, value in defined.items() if not name.startswith("_")}
+    return SimpleNamespace(**found)
+
+
+def _one_input(ops: Any, op: str, scale: float, *shape: int) -> Built:
+    return getattr(ops, op), (scale * randn(ROWS, *shape),)
 
 
 # -------- products, norms, activations
 
 
-def _linear(k: int, n: int, *, extra: int = 0, strided: bool = False) -> Built:
+def _linear(ops: Any, k: int, n: int, *, extra: int = 0, strided: bool = False) -> Built:
     """`extra`: a dim between rows and features; `strided`: the input is a slice of wider rows."""
     layer = ops.Linear(randn(n, k))
     if strided:
@@ -44,21 +60,21 @@ def _linear(k: int, n: int, *, extra: int = 0, strided: bool = False) -> Built:
     return layer, (randn(ROWS, extra, k) if extra else randn(ROWS, k),)
 
 
-def _matrix_product(h: int, d: int, n: int) -> Built:
+def _matrix_product(ops: Any, h: int, d: int, n: int) -> Built:
     def call(a: Tensor, b: Tensor) -> Tensor:
         out = a.new_empty(a.shape[0], h, n)
         for row in range(a.shape[0]):
-            linear.matrix_product(a[row], b[row].t(), out=out[row])
+            ops.matrix_product(a[row], b[row].t(), out=out[row])
         return out
 
     return call, (randn(ROWS, h, d), randn(ROWS, n, d))
 
 
-def _inverse_rms(d: int) -> Built:
-    return (lambda x: norms.inverse_rms(x, 1e-6)), (randn(ROWS, d),)
+def _inverse_rms(ops: Any, d: int) -> Built:
+    return (lambda x: ops.inverse_rms(x, 1e-6)), (randn(ROWS, d),)
 
 
-def _rms_norm(d: int, *, heads: int = 0, strided: bool = False) -> Built:
+def _rms_norm(ops: Any, d: int, *, heads: int = 0, strided: bool = False) -> Built:
     if heads:  # the norm of query heads has no weight
         return (lambda x: ops.rms_norm(x, None, 1e-6)), (randn(ROWS, heads, d),)
     weight = randn(d)
@@ -67,10 +83,10 @@ def _rms_norm(d: int, *, heads: int = 0, strided: bool = False) -> Built:
     return (lambda x: ops.rms_norm(x, weight, 1e-6)), (randn(ROWS, d),)
 
 
-def _swiglu(width: int) -> Built:
+def _swiglu(ops: Any, width: int) -> Built:
     """Halves of one product, as an expert makes them: strided."""
     return (
-        lambda x: activations.clamped_swiglu(x[:, :width], x[:, width:], 10.0),
+        lambda x: ops.clamped_swiglu(x[:, :width], x[:, width:], 10.0),
         (15 * randn(ROWS, 2 * width),),
     )
 
@@ -90,20 +106,20 @@ case("rms_norm", "heads 3x61", _rms_norm, 61, heads=3)
 case("rms_norm", "heads 8x512", _rms_norm, 512, heads=8)
 case("rms_norm", "strided 123", _rms_norm, 123, strided=True)
 for d in (5, 123, 512, 1023):
-    case("sigmoid", str(d), _one_input, activations.sigmoid, 30, d)
-    case("silu", str(d), _one_input, activations.silu, 30, d)
-    case("softplus", str(d), _one_input, activations.softplus, 30, d)
+    case("sigmoid", str(d), _one_input, "sigmoid", 30, d)
+    case("silu", str(d), _one_input, "silu", 30, d)
+    case("softplus", str(d), _one_input, "softplus", 30, d)
     case("clamped_swiglu", str(d), _swiglu, d)
 
 # -------- rope
 
 
-def _rotation(rope_dim: int) -> Built:
+def _rotation(ops: Any, rope_dim: int) -> Built:
     freqs = ops.inverse_frequencies(rope_dim, 10000.0)
     return (lambda p: tuple(ops.rotation(p, freqs))), (torch.randint(0, 1 << 20, (ROWS,)),)
 
 
-def _apply_rope(rope_dim: int, *shape: int) -> Built:
+def _apply_rope(ops: Any, rope_dim: int, *shape: int) -> Built:
     freqs = ops.inverse_frequencies(rope_dim, 10000.0)
 
     def call(x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
@@ -123,7 +139,7 @@ case("apply_rope", "10 of 3x123", _apply_rope, 10, 3, 123)
 # -------- hyper-connections
 
 
-def _mhc_pre(n: int, d: int) -> Built:
+def _mhc_pre(ops: Any, n: int, d: int) -> Built:
     rows = (2 + n) * n
     weights = ops.HyperConnectionWeights(ops.Linear(randn(rows, n * d)), randn(rows), randn(3))
     return (
@@ -132,17 +148,17 @@ def _mhc_pre(n: int, d: int) -> Built:
     )
 
 
-def _mhc_post(n: int, d: int) -> Built:
+def _mhc_post(ops: Any, n: int, d: int) -> Built:
     return ops.mhc_post, (randn(ROWS, d), randn(ROWS, n, d), randn(ROWS, n), randn(ROWS, n, n))
 
 
-def _hc_head(n: int, d: int) -> Built:
+def _hc_head(ops: Any, n: int, d: int) -> Built:
     weights = ops.HcHeadWeights(ops.Linear(randn(n, n * d)), randn(n), randn(1))
     return (lambda x: ops.hc_head(x, weights, hc_eps=1e-6, norm_eps=1e-6)), (randn(ROWS, n, d),)
 
 
-def _sinkhorn(n: int) -> Built:
-    return (lambda x: hyper_connections.sinkhorn(x, 20, 1e-6)), (3 * randn(ROWS, n, n),)
+def _sinkhorn(ops: Any, n: int) -> Built:
+    return (lambda x: ops.sinkhorn(x, 20, 1e-6)), (3 * randn(ROWS, n, n),)
 
 
 for n, d in ((4, 5), (4, 123), (3, 41), (4, 512), (4, 7168)):
@@ -166,7 +182,7 @@ def _cache(size: int, width: int) -> Tensor:
     return cache
 
 
-def _attention(heads: int, d: int, window: int, entries: int) -> Built:
+def _attention(ops: Any, heads: int, d: int, window: int, entries: int) -> Built:
     window_cache, entry_cache, sink = _cache(300, d), _cache(200, d), randn(heads)
 
     def call(q: Tensor, window_slots: Tensor, entry_slots: Tensor) -> Tensor:
@@ -176,24 +192,24 @@ def _attention(heads: int, d: int, window: int, entries: int) -> Built:
     return call, (randn(ROWS, heads, d), _slots(window, 300), _slots(entries, 200))
 
 
-def _key_slots(count: int) -> Built:
+def _key_slots(ops: Any, count: int) -> Built:
     return (lambda slots: tuple(ops.key_slots(slots))), (_slots(count, 100),)
 
 
-def _pool(n: int, d: int) -> Built:
+def _pool(ops: Any, n: int, d: int) -> Built:
     gates = randn(ROWS, n, d)
     gates[::5, : n // 2] = float("-inf")  # the window before the first
     return ops.pool_windows, (randn(ROWS, n, d), gates)
 
 
-def _indexer_scores(heads: int, d: int, n: int) -> Built:
+def _indexer_scores(ops: Any, heads: int, d: int, n: int) -> Built:
     def call(q: Tensor, head_weights: Tensor, keys: Tensor) -> Tensor:
         return torch.stack([ops.indexer_scores(*row) for row in zip(q, head_weights, keys, strict=True)])
 
     return call, (randn(ROWS, heads, d), randn(ROWS, heads), randn(ROWS, n, d))
 
 
-def _top_entries(n: int, topk: int) -> Built:
+def _top_entries(ops: Any, n: int, topk: int) -> Built:
     """A batch is padded with -inf up to its longest row, and scores have many ties."""
 
     def call(scores: Tensor, counts: Tensor) -> Tensor:
@@ -209,7 +225,7 @@ case("key_slots", "17", _key_slots, 17)
 for n, d in ((8, 5), (8, 512), (128, 123), (128, 256)):
     case("pool_windows", f"{n}x{d}", _pool, n, d)
 for shape in ((2,), (128,), (3, 32), (16, 128)):
-    case("hadamard", "x".join(map(str, shape)), _one_input, ops.hadamard, 1, *shape)
+    case("hadamard", "x".join(map(str, shape)), _one_input, "hadamard", 1, *shape)
 for h, d, n in ((3, 5, 7), (5, 123, 33), (16, 32, 64), (64, 128, 192)):
     case("indexer_scores", f"{h}x{d}x{n}", _indexer_scores, h, d, n)
 for n, topk in ((17, 3), (200, 64), (700, 512)):
@@ -218,7 +234,7 @@ for n, topk in ((17, 3), (200, 64), (700, 512)):
 # -------- experts
 
 
-def _expert(d: int, inner: int) -> ops.ExpertWeights:
+def _expert(ops: Any, d: int, inner: int) -> Any:
     return ops.ExpertWeights(ops.Linear(randn(2 * inner, d)), ops.Linear(randn(d, inner)))
 
 
@@ -226,24 +242,24 @@ def _selected(experts: int, topk: int) -> Tensor:
     return torch.rand(ROWS, experts).argsort(-1)[:, :topk].contiguous()
 
 
-def _select_experts(experts: int, topk: int) -> Built:
+def _select_experts(ops: Any, experts: int, topk: int) -> Built:
     bias = torch.rand(experts).round(decimals=1)
     return (lambda s: ops.select_experts(s, bias, topk)), (torch.rand(ROWS, experts).round(decimals=1),)
 
 
-def _expert_weights(experts: int, topk: int) -> Built:
+def _expert_weights(ops: Any, experts: int, topk: int) -> Built:
     return (lambda s, sel: ops.expert_weights(s, sel, 1.5)), (torch.rand(ROWS, experts), _selected(experts, topk))
 
 
-def _expert_mlp(d: int, inner: int, *, shared: bool) -> Built:
-    weights = _expert(d, inner)
+def _expert_mlp(ops: Any, d: int, inner: int, *, shared: bool) -> Built:
+    weights = _expert(ops, d, inner)
     if shared:
         return (lambda x: ops.expert_mlp(x, weights, 0.6, None, lambda h: h)), (randn(ROWS, d),)
     return (lambda x, share: ops.expert_mlp(x, weights, 0.6, share, lambda h: h)), (randn(ROWS, d), randn(ROWS, 1))
 
 
-def _routed(d: int, inner: int, experts: int, topk: int) -> Built:
-    weights = [_expert(d, inner) for _ in range(experts)]
+def _routed(ops: Any, d: int, inner: int, experts: int, topk: int) -> Built:
+    weights = [_expert(ops, d, inner) for _ in range(experts)]
 
     def call(x: Tensor, selected: Tensor, shares: Tensor) -> Tensor:
         return ops.routed_experts(x, selected, shares, weights, 0.6, lambda h: h)
@@ -252,7 +268,7 @@ def _routed(d: int, inner: int, experts: int, topk: int) -> Built:
 
 
 for e, k in ((5, 2), (123, 6), (256, 6), (384, 6)):
-    case("routing_scores", str(e), _one_input, ops.routing_scores, 10, e)
+    case("routing_scores", str(e), _one_input, "routing_scores", 10, e)
     case("select_experts", f"{k} of {e}", _select_experts, e, k)
     case("expert_weights", f"{k} of {e}", _expert_weights, e, k)
 for d, inner in ((5, 3), (123, 61), (256, 512)):
@@ -264,11 +280,11 @@ for d, inner, e, k in ((5, 3, 5, 2), (123, 61, 8, 3), (256, 128, 16, 6)):
 # -------- round trips
 
 
-def _round_trip(op: Callable[[Tensor, int], Tensor], width: int, block: int) -> Built:
-    return (lambda x: op(x, block)), (30 * randn(ROWS, width),)
+def _round_trip(ops: Any, op: str, width: int, block: int) -> Built:
+    return (lambda x: getattr(ops, op)(x, block)), (30 * randn(ROWS, width),)
 
 
 for width, block in ((5, 5), (123, 41), (448, 64), (1024, 128)):
-    case("round_trip_fp8", f"{width} by {block}", _round_trip, ops.round_trip_fp8, width, block)
+    case("round_trip_fp8", f"{width} by {block}", _round_trip, "round_trip_fp8", width, block)
 for width, block in ((5, 5), (123, 41), (128, 32)):
-    case("round_trip_fp4", f"{width} by {block}", _round_trip, ops.round_trip_fp4, width, block)
+    case("round_trip_fp4", f"{width} by {block}", _round_trip, "round_trip_fp4", width, block)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,11 +88,47 @@ assert not [name for name in sys.modules if name.startswith(("numba", "outrider.
 """
 
 
-def test_without_numba_the_reference_is_chosen() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", RUN_WITHOUT_NUMBA]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def run_python(source: str, **environment: str) -> None:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-c", source]
+    result = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths, **environment}, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
+
+
+def test_without_numba_the_reference_is_chosen() -> None:
+    run_python(RUN_WITHOUT_NUMBA)
+
+
+RUN_FROM_ANOTHER_FOLDER = """
+from pathlib import Path
+import torch
+import outrider
+from outrider import ops
+from outrider.ops.native import norms
+assert Path(outrider.__file__).is_relative_to("FOLDER")
+assert ops.backends()["rms_norm"] == "native"
+x = torch.randn(3, 40)
+assert torch.allclose(ops.rms_norm(x, None, 0.0).square().mean(1), torch.ones(3))
+stats = norms._rms_norm.stats
+assert (stats.cache_path is None) == (not EXPECTED), stats
+"""
+
+
+@pytest.mark.parametrize("home", ["home", "nowhere"])
+def test_a_read_only_package_is_cached_elsewhere_or_not_at_all(tmp_path: Path, home: str) -> None:
+    source = Path(ops.__file__).parents[1]
+    copy = tmp_path / "outrider"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "assets"))
+    (copy / "ops/native/__pycache__").write_text("a file in the way of the folder")
+    (tmp_path / "nowhere").write_text("another one")
+    (tmp_path / "home").mkdir()
+    program = RUN_FROM_ANOTHER_FOLDER.replace("FOLDER", str(tmp_path)).replace("EXPECTED", repr(home == "home"))
+    paths = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
+    folder = str(tmp_path / home)
+    run_python(program, PYTHONPATH=paths, HOME=folder, XDG_CACHE_HOME=folder + "/cache", IPYTHONDIR=folder)
+    assert bool(list((tmp_path / "home").rglob("*.nbi"))) == (home == "home")
 
 
 def test_inputs_that_have_no_kernel_go_to_the_reference() -> None:
@@ -304,7 +342,8 @@ def test_hadamard_has_the_bits_of_the_reference(shape: tuple[int, ...]) -> None:
 
 
 def test_exponential() -> None:
-    from outrider.ops.native.vector import exp, floats, kernel
+    from outrider.ops.native.compilation import kernel
+    from outrider.ops.native.vector import exp, floats
 
     @kernel
     def run(x, count, out):  # type: ignore[no-untyped-def]

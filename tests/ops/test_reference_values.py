@@ -16,8 +16,29 @@ from hypothesis import strategies as st
 from scipy.linalg import hadamard as sylvester
 from torch import Tensor
 
-from outrider import ops
-from outrider.ops.reference import activations, hyper_connections, norms
+from outrider.ops.reference import activations
+from outrider.ops.reference.attention import key_slots, sparse_attention
+from outrider.ops.reference.compressor import pool_windows
+from outrider.ops.reference.experts import (
+    ExpertWeights,
+    expert_mlp,
+    expert_weights,
+    routed_experts,
+    routing_scores,
+    select_experts,
+)
+from outrider.ops.reference.hyper_connections import (
+    HcHeadWeights,
+    HyperConnectionWeights,
+    hc_head,
+    mhc_post,
+    mhc_pre,
+    sinkhorn,
+)
+from outrider.ops.reference.indexer import hadamard, indexer_scores, top_entries
+from outrider.ops.reference.linear import Linear
+from outrider.ops.reference.norms import inverse_rms, rms_norm
+from outrider.ops.reference.rope import apply_rope, inverse_frequencies, rotation
 
 EPS = 1e-6
 
@@ -36,7 +57,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 2e-6) -> bool:
 @pytest.mark.parametrize("rows", [0, 1, 3, 4, 9])
 def test_linear(k: int, n: int, rows: int) -> None:
     weight, x = torch.randn(n, k), torch.randn(rows, k)
-    y = ops.Linear(weight)(x)
+    y = Linear(weight)(x)
     assert y.shape == (rows, n)
     assert rows == 0 or close(y, x.double() @ weight.double().T, 1e-5)
 
@@ -44,21 +65,21 @@ def test_linear(k: int, n: int, rows: int) -> None:
 def test_linear_keeps_leading_dims_and_takes_slices() -> None:
     weight, x = torch.randn(7, 10), torch.randn(5, 3, 30)
     part = x[..., 10:20]
-    assert close(ops.Linear(weight)(part), part.double() @ weight.double().T)
+    assert close(Linear(weight)(part), part.double() @ weight.double().T)
 
 
 def test_rms_norm() -> None:
     x, weight = torch.randn(9, 123) * 3, torch.randn(123)
     rms = (x.double().pow(2).mean(-1, keepdim=True) + EPS).sqrt()
-    assert close(norms.inverse_rms(x, EPS), 1 / rms)
-    assert close(ops.rms_norm(x, weight, EPS), x.double() / rms * weight.double())
-    assert close(ops.rms_norm(x, None, EPS), x.double() / rms)
-    assert torch.equal(ops.rms_norm(torch.zeros(2, 5), None, EPS), torch.zeros(2, 5))
+    assert close(inverse_rms(x, EPS), 1 / rms)
+    assert close(rms_norm(x, weight, EPS), x.double() / rms * weight.double())
+    assert close(rms_norm(x, None, EPS), x.double() / rms)
+    assert torch.equal(rms_norm(torch.zeros(2, 5), None, EPS), torch.zeros(2, 5))
 
 
 def test_inverse_rms_of_a_row_longer_than_a_thread_takes() -> None:
     x = torch.randn(1, 40_000)
-    assert close(norms.inverse_rms(x, EPS), (x.double().pow(2).mean(-1, keepdim=True) + EPS).rsqrt())
+    assert close(inverse_rms(x, EPS), (x.double().pow(2).mean(-1, keepdim=True) + EPS).rsqrt())
 
 
 def test_activations_over_the_whole_range() -> None:
@@ -89,8 +110,8 @@ def test_swiglu_clamps_the_gate_above_and_the_other_branch_on_both_sides() -> No
 
 def test_yarn_ramp_of_the_released_models() -> None:
     """Spec 2.3: of 32 pairs, 0-15 keep their frequency, 25-31 are divided by 16, those between are blended."""
-    plain = ops.inverse_frequencies(64, 160000.0)
-    yarn = ops.inverse_frequencies(
+    plain = inverse_frequencies(64, 160000.0)
+    yarn = inverse_frequencies(
         64, 160000.0, factor=16, beta_fast=32, beta_slow=1, original_max_position_embeddings=65536
     )
     expected = torch.tensor([160000.0 ** (-2 * i / 64) for i in range(32)], dtype=torch.float64)
@@ -103,40 +124,40 @@ def test_yarn_ramp_of_the_released_models() -> None:
 
 
 def test_no_yarn_without_a_factor() -> None:
-    assert torch.equal(ops.inverse_frequencies(16, 10000.0, factor=1.0), ops.inverse_frequencies(16, 10000.0))
+    assert torch.equal(inverse_frequencies(16, 10000.0, factor=1.0), inverse_frequencies(16, 10000.0))
 
 
 def test_a_ramp_without_width_is_a_step() -> None:
-    freqs = ops.inverse_frequencies(4, 10000.0, factor=16, original_max_position_embeddings=10**9)
+    freqs = inverse_frequencies(4, 10000.0, factor=16, original_max_position_embeddings=10**9)
     assert freqs.isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [(24,), (3, 24)])
 def test_rope_turns_pairs_of_the_last_dims_as_complex_numbers(shape: tuple[int, ...]) -> None:
     x, positions = torch.randn(5, *shape), torch.tensor([0, 1, 7, 128, 4095])
-    freqs = ops.inverse_frequencies(10, 10000.0)
+    freqs = inverse_frequencies(10, 10000.0)
     angle = positions.double()[:, None] * freqs.double()
     if len(shape) == 2:
         angle = angle[:, None]
     pairs = torch.view_as_complex(x.double()[..., 14:].unflatten(-1, (5, 2)).contiguous())
     turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
-    angles = ops.rotation(positions, freqs)
-    actual = ops.apply_rope(x.clone(), angles)
+    angles = rotation(positions, freqs)
+    actual = apply_rope(x.clone(), angles)
     # float32 angles: at position 4095 they are right to about 2e-4
     assert close(actual, torch.cat([x.double()[..., :14], turned], -1), 5e-4)
-    assert close(ops.apply_rope(actual.clone(), angles.inverse()), x.double())
+    assert close(apply_rope(actual.clone(), angles.inverse()), x.double())
     assert torch.equal(actual[..., :14], x[..., :14])
     assert torch.equal(actual[0], x[0])
     picked = angles.select(torch.tensor([3, 1]))
-    assert torch.equal(ops.apply_rope(x[[3, 1]].clone(), picked), actual[[3, 1]])
+    assert torch.equal(apply_rope(x[[3, 1]].clone(), picked), actual[[3, 1]])
 
 
 def test_rotated_products_depend_on_the_distance_alone() -> None:
-    freqs = ops.inverse_frequencies(16, 10000.0)
+    freqs = inverse_frequencies(16, 10000.0)
     q, k = torch.randn(1, 16), torch.randn(1, 16)
 
     def product(at_q: int, at_k: int) -> float:
-        turned = [ops.apply_rope(v.clone(), ops.rotation(torch.tensor([p]), freqs)) for v, p in ((q, at_q), (k, at_k))]
+        turned = [apply_rope(v.clone(), rotation(torch.tensor([p]), freqs)) for v, p in ((q, at_q), (k, at_k))]
         return float((turned[0] * turned[1]).sum())
 
     assert product(20, 3) == pytest.approx(product(117, 100), abs=1e-4)
@@ -163,8 +184,8 @@ def _sinkhorn(logits: Tensor, iterations: int) -> Tensor:
 def test_mhc_pre() -> None:
     n, d = 4, 61
     streams, fn, base, scale = torch.randn(7, n, d), torch.randn(24, n * d) / 16, torch.randn(24), torch.rand(3) + 0.5
-    weights = ops.HyperConnectionWeights(ops.Linear(fn), base, scale)
-    u, post, comb = ops.mhc_pre(streams, weights, iterations=20, hc_eps=EPS, norm_eps=EPS)
+    weights = HyperConnectionWeights(Linear(fn), base, scale)
+    u, post, comb = mhc_pre(streams, weights, iterations=20, hc_eps=EPS, norm_eps=EPS)
     m, b, s = _mix(streams, fn), base.double(), scale.double()
     pre = torch.special.expit(m[:, :4] * s[0] + b[:4]) + EPS
     assert close(u, (pre[..., None] * streams.double()).sum(1))
@@ -179,13 +200,13 @@ def test_mhc_post_sums_over_the_source_stream() -> None:
         for k in range(3):
             mixed = sum(comb[t, j, k].double() * streams[t, j].double() for j in range(3))
             expected[t, k] = post[t, k].double() * y[t].double() + mixed
-    assert close(ops.mhc_post(y, streams, post, comb), expected)
-    assert not close(ops.mhc_post(y, streams, post, comb.mT), expected, 1e-2)
+    assert close(mhc_post(y, streams, post, comb), expected)
+    assert not close(mhc_post(y, streams, post, comb.mT), expected, 1e-2)
 
 
 def test_hc_head() -> None:
     streams, fn, base, scale = torch.randn(7, 4, 33), torch.randn(4, 132), torch.randn(4), torch.rand(1) + 0.5
-    actual = ops.hc_head(streams, ops.HcHeadWeights(ops.Linear(fn), base, scale), hc_eps=EPS, norm_eps=EPS)
+    actual = hc_head(streams, HcHeadWeights(Linear(fn), base, scale), hc_eps=EPS, norm_eps=EPS)
     weight = torch.special.expit(_mix(streams, fn) * scale.double() + base.double()) + EPS
     assert close(actual, (weight[..., None] * streams.double()).sum(1))
 
@@ -193,7 +214,7 @@ def test_hc_head() -> None:
 def test_sinkhorn_ends_with_columns() -> None:
     """Columns (over the source) sum to 1; rows only nearly, as the model was trained."""
     logits = 2 * torch.randn(512, 4, 4)
-    c = hyper_connections.sinkhorn(logits, 20, EPS)
+    c = sinkhorn(logits, 20, EPS)
     assert close(c, _sinkhorn(logits, 20))
     assert (c.sum(1) - 1).abs().max() < 5e-6
     assert 1e-5 < (c.sum(2) - 1).abs().max() < 0.1
@@ -212,9 +233,7 @@ def test_attention_with_sink() -> None:
     window[0, :4] = -1
     entries[1] = -1
     entries[2, 2:] = -1
-    out = ops.sparse_attention(
-        q, window_cache, ops.key_slots(window), entry_cache, ops.key_slots(entries), sink, d**-0.5
-    )
+    out = sparse_attention(q, window_cache, key_slots(window), entry_cache, key_slots(entries), sink, d**-0.5)
     expected = torch.zeros(5, heads, d, dtype=torch.float64)
     for t in range(5):
         keys = [entry_cache[i].double() for i in entries[t] if i >= 0]
@@ -228,24 +247,24 @@ def test_attention_with_sink() -> None:
 
 def test_attention_without_any_key_gives_zero_and_large_scores_stay_finite() -> None:
     cache, sink = torch.zeros(4, 8), torch.tensor([0.0, -50.0])
-    nothing = ops.key_slots(torch.full((3, 5), -1))
+    nothing = key_slots(torch.full((3, 5), -1))
     q = torch.randn(3, 2, 8)
-    assert torch.equal(ops.sparse_attention(q, cache, nothing, None, None, sink, 1.0), torch.zeros(3, 2, 8))
+    assert torch.equal(sparse_attention(q, cache, nothing, None, None, sink, 1.0), torch.zeros(3, 2, 8))
     cache[1], cache[2] = 100.0, -100.0
-    slots = ops.key_slots(torch.tensor([[1, 2, -1]]))
-    out = ops.sparse_attention(torch.full((1, 2, 8), 100.0), cache, slots, None, None, sink, 1.0)
+    slots = key_slots(torch.tensor([[1, 2, -1]]))
+    out = sparse_attention(torch.full((1, 2, 8), 100.0), cache, slots, None, None, sink, 1.0)
     assert torch.equal(out, torch.full((1, 2, 8), 100.0))
     # a sink that outweighs every key takes all the mass and adds nothing
-    out = ops.sparse_attention(q[:1], cache, slots, None, None, torch.tensor([1e9, 1e9]), 1.0)
+    out = sparse_attention(q[:1], cache, slots, None, None, torch.tensor([1e9, 1e9]), 1.0)
     assert torch.equal(out, torch.zeros(1, 2, 8))
 
 
 def test_attention_treats_more_queries_than_it_gathers_at_once() -> None:
     cache, q, slots = torch.randn(300, 8), torch.randn(130, 2, 8), torch.randint(0, 300, (130, 7))
-    whole = ops.sparse_attention(q, cache, ops.key_slots(slots), None, None, torch.zeros(2), 1.0)
-    keys = ops.key_slots(slots)
+    whole = sparse_attention(q, cache, key_slots(slots), None, None, torch.zeros(2), 1.0)
+    keys = key_slots(slots)
     part = torch.tensor([0, 63, 64, 65, 127, 128, 129])
-    some = ops.sparse_attention(q[part], cache, keys.select(part), None, None, torch.zeros(2), 1.0)
+    some = sparse_attention(q[part], cache, keys.select(part), None, None, torch.zeros(2), 1.0)
     assert torch.equal(whole[part], some)
 
 
@@ -260,9 +279,9 @@ def test_attention_reads_the_rows_it_is_told_and_no_others() -> None:
     larger = torch.full((202, d), math.nan)
     larger[moved] = cache
     sink = torch.randn(heads)
-    here = ops.sparse_attention(q, cache, ops.key_slots(slots), None, None, sink, 0.3)
+    here = sparse_attention(q, cache, key_slots(slots), None, None, sink, 0.3)
     there_slots = torch.where(slots < 0, -1, moved[slots.clamp_min(0)])
-    there = ops.sparse_attention(q, larger, ops.key_slots(there_slots), None, None, sink, 0.3)
+    there = sparse_attention(q, larger, key_slots(there_slots), None, None, sink, 0.3)
     assert torch.equal(here, there)
 
 
@@ -274,18 +293,18 @@ def test_pool_windows_has_a_softmax_for_every_channel() -> None:
         for channel in range(7):
             weight = gates[window, :, channel].double().exp()
             expected[window, channel] = (weight * values[window, :, channel].double()).sum() / weight.sum()
-    assert close(ops.pool_windows(values, gates), expected)
-    assert torch.equal(ops.pool_windows(values, gates)[0], ops.pool_windows(values[:1, 4:], gates[:1, 4:])[0])
+    assert close(pool_windows(values, gates), expected)
+    assert torch.equal(pool_windows(values, gates)[0], pool_windows(values[:1, 4:], gates[:1, 4:])[0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 32, 128])
 def test_hadamard_is_sylvesters_and_orthonormal(n: int) -> None:
     expected = torch.from_numpy(sylvester(n).astype(np.float64)) / math.sqrt(n)
-    matrix = ops.hadamard(torch.eye(n))
+    matrix = hadamard(torch.eye(n))
     assert close(matrix, expected)
     assert close(matrix @ matrix.T, torch.eye(n, dtype=torch.float64))
     x = torch.randn(3, 2, n)
-    assert close(ops.hadamard(x), x.double() @ expected)
+    assert close(hadamard(x), x.double() @ expected)
 
 
 def test_indexer_scores() -> None:
@@ -293,7 +312,7 @@ def test_indexer_scores() -> None:
     expected = torch.zeros(9, dtype=torch.float64)
     for h in range(5):
         expected += w[h].double() * (keys.double() @ q[h].double()).clamp_min(0)
-    assert close(ops.indexer_scores(q, w, keys), expected)
+    assert close(indexer_scores(q, w, keys), expected)
     assert (expected < 0).any()  # head weights may be negative, and the relu is inside the sum
 
 
@@ -306,12 +325,12 @@ def test_top_entries_gives_ties_to_the_lowest_index(data: st.DataObject) -> None
     scores = data.draw(st.lists(st.sampled_from([-1.5, 0.0, -0.0, 0.25, 3.0]), min_size=visible, max_size=visible))
     row = torch.tensor([*scores, *[-math.inf] * (n - visible)])
     best = sorted(range(visible), key=lambda j: (-scores[j], j))[:topk]
-    assert ops.top_entries(row[None], topk).tolist() == [sorted(best)]
+    assert top_entries(row[None], topk).tolist() == [sorted(best)]
 
 
 def test_32_equal_scores_choose_the_8_lowest_every_time() -> None:
     for _ in range(100):
-        assert torch.equal(ops.top_entries(torch.full((3, 32), 0.7), 8), torch.arange(8).expand(3, 8))
+        assert torch.equal(top_entries(torch.full((3, 32), 0.7), 8), torch.arange(8).expand(3, 8))
 
 
 # -------- experts
@@ -320,8 +339,8 @@ def test_32_equal_scores_choose_the_8_lowest_every_time() -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 63, 64, 65, 257])
 def test_routing_gives_every_token_its_experts_once(tokens: int) -> None:
     experts, topk = 256, 6
-    scores, bias = ops.routing_scores(3 * torch.randn(tokens, experts)), torch.randn(experts)
-    selected = ops.select_experts(scores, bias, topk)
+    scores, bias = routing_scores(3 * torch.randn(tokens, experts)), torch.randn(experts)
+    selected = select_experts(scores, bias, topk)
     assert selected.shape == (tokens, topk)
     counts = torch.bincount(selected.flatten(), minlength=experts)
     assert (int(counts.sum()), len(counts)) == (topk * tokens, experts)  # no id beyond the last expert: no padding
@@ -335,17 +354,17 @@ def test_routing_gives_every_token_its_experts_once(tokens: int) -> None:
 @given(st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=8, max_size=8), st.integers(1, 8))
 def test_expert_ties_go_to_the_lowest_id(scores: list[float], topk: int) -> None:
     best = sorted(range(8), key=lambda e: (-scores[e], e))[:topk]
-    assert ops.select_experts(torch.tensor([scores]), torch.zeros(8), topk).tolist() == [sorted(best)]
+    assert select_experts(torch.tensor([scores]), torch.zeros(8), topk).tolist() == [sorted(best)]
 
 
 def test_the_bias_selects_and_never_weighs() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    scores = ops.routing_scores(logits)
+    scores = routing_scores(logits)
     assert close(scores, torch.log1p(logits.double().exp()).sqrt())
-    selected = ops.select_experts(scores, torch.tensor([-9.0, 0.0, 0.0, 9.0]), 2)
+    selected = select_experts(scores, torch.tensor([-9.0, 0.0, 0.0, 9.0]), 2)
     assert selected.tolist() == [[1, 3]]
     chosen = torch.log1p(torch.tensor([1.0, -1.0], dtype=torch.float64).exp()).sqrt()
-    assert close(ops.expert_weights(scores, selected, 2.5), (chosen / chosen.sum() * 2.5)[None])
+    assert close(expert_weights(scores, selected, 2.5), (chosen / chosen.sum() * 2.5)[None])
 
 
 RawExpert = tuple[Tensor, Tensor, Tensor]  # w1, w3, w2
@@ -358,24 +377,24 @@ def _expert(x: Tensor, weights: RawExpert, limit: float) -> Tensor:
     return (gate * torch.special.expit(gate) * up) @ w2.double().T
 
 
-def _expert_weights(d: int, inner: int) -> tuple[RawExpert, ops.ExpertWeights]:
+def _expert_weights(d: int, inner: int) -> tuple[RawExpert, ExpertWeights]:
     w1, w3, w2 = torch.randn(inner, d), torch.randn(inner, d), torch.randn(d, inner)
-    return (w1, w3, w2), ops.ExpertWeights(ops.Linear(torch.cat([w1, w3])), ops.Linear(w2))
+    return (w1, w3, w2), ExpertWeights(Linear(torch.cat([w1, w3])), Linear(w2))
 
 
 def test_one_expert() -> None:
     raw, weights = _expert_weights(11, 7)
     x, share = torch.randn(5, 11), torch.rand(5, 1)
-    assert close(ops.expert_mlp(x, weights, 1.5, None, lambda h: h), _expert(x, raw, 1.5))
-    assert close(ops.expert_mlp(x, weights, 1.5, share, lambda h: h), share.double() * _expert(x, raw, 1.5))
+    assert close(expert_mlp(x, weights, 1.5, None, lambda h: h), _expert(x, raw, 1.5))
+    assert close(expert_mlp(x, weights, 1.5, share, lambda h: h), share.double() * _expert(x, raw, 1.5))
 
 
 def test_the_share_multiplies_before_the_down_projection_rounds_its_input() -> None:
     """With a round trip the order shows: the official implementation rounds the product with the share."""
     _, weights = _expert_weights(8, 8)
     x, share = torch.randn(4, 8), torch.full((4, 1), 0.3)
-    before = ops.expert_mlp(x, weights, 9.0, share, torch.round)
-    after = ops.expert_mlp(x, weights, 9.0, None, torch.round) * share
+    before = expert_mlp(x, weights, 9.0, share, torch.round)
+    after = expert_mlp(x, weights, 9.0, None, torch.round) * share
     gate, up = weights.gate_up(x).chunk(2, dim=-1)
     hidden = activations.clamped_swiglu(gate, up, 9.0)
     assert torch.equal(before, weights.down((hidden * share).round()))
@@ -392,7 +411,7 @@ def test_routed_experts() -> None:
     for t in range(13):
         for e, share in zip(selected[t].tolist(), shares[t].double(), strict=True):
             expected[t] += share * _expert(x[t : t + 1], raws[e], 0.8)[0]
-    assert close(ops.routed_experts(x, selected, shares, weights, 0.8, lambda h: h), expected)
+    assert close(routed_experts(x, selected, shares, weights, 0.8, lambda h: h), expected)
     order = torch.tensor([2, 0, 1])
-    same = ops.routed_experts(x, selected[:, order], shares[:, order], weights, 0.8, lambda h: h)
-    assert torch.equal(same, ops.routed_experts(x, selected, shares, weights, 0.8, lambda h: h))
+    same = routed_experts(x, selected[:, order], shares[:, order], weights, 0.8, lambda h: h)
+    assert torch.equal(same, routed_experts(x, selected, shares, weights, 0.8, lambda h: h))

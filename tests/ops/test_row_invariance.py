@@ -6,21 +6,21 @@ enumerates the ops: one without a case fails.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from tests.ops.row_cases import CASES, ROWS, Call
+from tests.ops.row_cases import CASES, ROWS, Call, reference_ops
 from torch import Tensor
 
 from outrider import ops
-from outrider.ops import reference
-from outrider.ops.reference import linear
+from outrider.ops.reference.linear import ROW_TILE, Linear
 
 BATCHES = (1, 2, 3, 5, 7, 33, 64)
+
+# `ops` is bound to the native kernels where they can run; the reference must hold either way
+BACKENDS = {"reference": reference_ops(), "native": ops}
 
 NO_ROWS = {
     "inverse_frequencies": "a table of the model",
@@ -28,16 +28,9 @@ NO_ROWS = {
 }
 
 
-def reference_modules() -> list[ModuleType]:
-    return [importlib.import_module(m.name) for m in pkgutil.iter_modules(reference.__path__, reference.__name__ + ".")]
-
-
 def public_ops() -> set[str]:
     """Every callable of `ops` and of ops/reference, without the tuples that carry arguments."""
-    exported = {name: getattr(ops, name) for name in ops.__all__}
-    for module in reference_modules():
-        defined = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}
-        exported |= {name: value for name, value in defined.items() if not name.startswith("_")}
+    exported = {name: getattr(ops, name) for name in ops.__all__} | vars(reference_ops())
     return {
         name
         for name, value in exported.items()
@@ -87,9 +80,17 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize(("op", "label"), CASES, ids=[" ".join(key) for key in CASES])
-def test_a_row_does_not_know_of_its_neighbours(op: str, label: str) -> None:
-    call, rows = CASES[op, label]()
+@pytest.mark.parametrize(
+    ("backend", "op", "label"),
+    [
+        pytest.param(backend, op, label, id=f"{name} {op} {label}")
+        for name, backend in BACKENDS.items()
+        for op, label in CASES
+        if name == "reference" or ops.backends().get(op) == name
+    ],
+)
+def test_a_row_does_not_know_of_its_neighbours(backend: Any, op: str, label: str) -> None:
+    call, rows = CASES[op, label](backend)
     assert rows_that_differ(call, rows) == []
 
 
@@ -107,7 +108,7 @@ def test_a_row_does_not_know_of_its_neighbours(op: str, label: str) -> None:
     ],
 )
 def test_a_row_does_not_know_of_its_neighbours_on_two_threads(op: str, label: str) -> None:
-    call, rows = CASES[op, label]()
+    call, rows = CASES[op, label](BACKENDS["reference"])
     assert rows_that_differ(call, rows) == []
 
 
@@ -115,7 +116,7 @@ def test_linear_gives_the_same_bits_at_every_place_of_a_tile() -> None:
     widths = (*range(1, 18), 31, 33, 100, 123, 511)
     for k in widths:
         for n in widths:
-            layer, tile = ops.Linear(torch.randn(n, k)), torch.randn(1, k).expand(linear.ROW_TILE, k)
+            layer, tile = Linear(torch.randn(n, k)), torch.randn(1, k).expand(ROW_TILE, k)
             out = layer(tile)
             assert torch.equal(out, out[:1].expand_as(out)), (k, n)
 
@@ -143,6 +144,6 @@ def test_the_check_notices_a_batch(op: Call) -> None:
 
 
 def test_both_ways_of_multiplying_are_covered() -> None:
-    small, large = ops.Linear(torch.randn(3, 5)), ops.Linear(torch.randn(512, 1024))
+    small, large = Linear(torch.randn(3, 5)), Linear(torch.randn(512, 1024))
     can_pack = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     assert (small._packed is None, large._packed is not None) == (True, can_pack)

@@ -24,7 +24,7 @@ from outrider.ops.reference.norms import rms_norm
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
 
 try:
-    from outrider.ops.native.vector import has_fused_multiply_add
+    from outrider.ops.native.compilation import has_fused_multiply_add
 except ImportError:  # numba is optional, and some platforms have none that loads
     _native = False
 else:

@@ -9,11 +9,23 @@ never read, so that it may hold anything. Floor: the bytes of the keys, read onc
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, dot_4x1, exp, floats, integers, kernel, part
+from outrider.ops.native.vector import (
+    FLOAT_BYTES,
+    add_scaled_1,
+    add_scaled_8,
+    dot_1x1,
+    dot_4x1,
+    dot_4x2,
+    exp,
+    floats,
+    integers,
+)
 from outrider.ops.reference import attention as reference
 from outrider.ops.reference.attention import KeySlots
 
@@ -39,8 +51,17 @@ def _scores(q, heads, d, keys, count, scale, scores):  # type: ignore[no-untyped
     head = 0
     while head + 4 <= heads:
         q0 = q + head * pitch
-        for i in range(count):
-            a, b, c, e = dot_4x1(q0, q0 + pitch, q0 + 2 * pitch, q0 + 3 * pitch, keys[i], 0, d)
+        q1, q2, q3 = q0 + pitch, q0 + 2 * pitch, q0 + 3 * pitch
+        i = 0
+        while i + 2 <= count:  # two keys share the loads of the queries
+            a, a2, b, b2, c, c2, e, e2 = dot_4x2(q0, q1, q2, q3, keys[i], keys[i + 1] - keys[i], d)
+            scores[head, i], scores[head, i + 1] = a * scale, a2 * scale
+            scores[head + 1, i], scores[head + 1, i + 1] = b * scale, b2 * scale
+            scores[head + 2, i], scores[head + 2, i + 1] = c * scale, c2 * scale
+            scores[head + 3, i], scores[head + 3, i + 1] = e * scale, e2 * scale
+            i += 2
+        if i < count:
+            a, b, c, e = dot_4x1(q0, q1, q2, q3, keys[i], 0, d)
             scores[head, i], scores[head + 1, i] = a * scale, b * scale
             scores[head + 2, i], scores[head + 3, i] = c * scale, e * scale
         head += 4
@@ -90,6 +111,7 @@ def _attend(  # type: ignore[no-untyped-def]
 ):
     keys = np.empty(entry_count + window_count, np.int64)
     scores = np.empty((heads, entry_count + window_count), np.float32)
+    key_base, weight_base = keys.ctypes.data, scores.ctypes.data
     size, sinks = heads * d * FLOAT_BYTES, floats(sink)
     for row in range(first, last):
         e, w = row * entry_count, row * window_count
@@ -111,12 +133,17 @@ def _attend(  # type: ignore[no-untyped-def]
             o[i] = _ZERO
         for head in range(heads):
             _softmax(scores[head], count, sinks[head])
-        for i in range(count):
-            k = floats(keys[i])
+        i = 0
+        while i < count:  # the same order either way: eight keys share the loads and stores of the sum
+            step = 8 if i + 8 <= count else 1
             for head in range(heads):
-                weight = scores[head, i]
-                for j in range(d):
-                    o[head * d + j] += weight * k[j]
+                sums = out + row * size + head * d * FLOAT_BYTES
+                weights = weight_base + (head * (entry_count + window_count) + i) * FLOAT_BYTES
+                if step == 8:
+                    add_scaled_8(sums, weights, key_base + i * _INDEX_BYTES, d)
+                else:
+                    add_scaled_1(sums, weights, key_base + i * _INDEX_BYTES, d)
+            i += step
 
 
 def sparse_attention(
@@ -133,42 +160,31 @@ def sparse_attention(
     q: [T, H, D]; caches: [slots, D]; entries: N = 0 keys when None; sink: [H]. Returns [T, H, D] float32.
     A query without any key gives 0.
     """
-    plain = is_plain(q) and is_plain(window_cache) and is_plain(sink) and window_cache.stride(1) == 1
-    if entry_cache is not None and entries is not None:
-        plain = plain and is_plain(entry_cache) and entry_cache.stride(1) == 1
-        places = entry_cache, KeySlots(entries.slots.contiguous(), entries.bias.contiguous())
-    else:
-        places = window_cache, KeySlots(window.slots[:0, :0], window.bias[:0, :0])
-    if not plain:
-        return reference.sparse_attention(q, window_cache, window, entry_cache, entries, sink, scale)
-    t, heads, d = q.shape
-    q, sink = q.contiguous(), sink.contiguous()
     slots, bias = window.slots.contiguous(), window.bias.contiguous()
-    others, other = places
-    window_count, entry_count = slots.shape[1], other.slots.shape[1]
-    out = q.new_empty(t, heads, d)
+    if entry_cache is None or entries is None:
+        entry_cache, entry_slots, entry_bias, entry_count = window_cache, slots, bias, 0
+    else:
+        entry_slots, entry_bias = entries.slots.contiguous(), entries.bias.contiguous()
+        entry_count = entry_slots.shape[1]
+    if not (is_plain(q) and _is_cache(window_cache) and _is_cache(entry_cache) and is_plain(sink)):
+        return reference.sparse_attention(q, window_cache, window, entry_cache, entries, sink, scale)
+    q, sink = q.contiguous(), sink.contiguous()
+    t, heads, d = q.shape
+    window_count = slots.shape[1]
+    out = torch.empty_like(q)
+    window_rows = window_cache.data_ptr(), window_cache.stride(0) * FLOAT_BYTES
+    entry_rows = entry_cache.data_ptr(), entry_cache.stride(0) * FLOAT_BYTES
+    window_list = slots.data_ptr(), bias.data_ptr(), window_count
+    entry_list = entry_slots.data_ptr(), entry_bias.data_ptr(), entry_count
+    lists = (*window_rows, *window_list, *entry_rows, *entry_list)
+    source, sinks, target = q.data_ptr(), sink.data_ptr(), out.data_ptr()
 
     def run(first: int, last: int) -> None:
-        _attend(
-            q.data_ptr(),
-            first,
-            last,
-            heads,
-            d,
-            window_cache.data_ptr(),
-            window_cache.stride(0) * FLOAT_BYTES,
-            slots.data_ptr(),
-            bias.data_ptr(),
-            window_count,
-            others.data_ptr(),
-            others.stride(0) * FLOAT_BYTES,
-            other.slots.data_ptr(),
-            other.bias.data_ptr(),
-            entry_count,
-            sink.data_ptr(),
-            scale,
-            out.data_ptr(),
-        )
+        _attend(source, first, last, heads, d, *lists, sinks, scale, target)
 
     spread(run, t, 2 * t * heads * d * (window_count + entry_count))
     return out
+
+
+def _is_cache(rows: Tensor) -> bool:
+    return is_plain(rows) and rows.stride(1) == 1

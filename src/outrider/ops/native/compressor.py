@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, kernel
+from outrider.ops.native.vector import FLOAT_BYTES, exp, floats
 from outrider.ops.reference import compressor as reference
 
 _ZERO = np.float32(0.0)

@@ -6,15 +6,17 @@ of their ids. Floor: the bytes of the experts that anyone chose.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.linear import Linear, row_tile
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, integers, kernel, part
+from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, integers
 from outrider.ops.reference import experts as reference
 from outrider.ops.reference.experts import ExpertWeights
 
@@ -39,7 +41,7 @@ def _gate_up(x, d, inner, selected, pairs_count, k, shares, experts, first, last
     share = floats(shares)
     top = np.float32(limit)
     pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, 2 * inner), np.float32)
+    product = np.empty((4, 2 * inner), np.float32)  # read below by name: numba frees an array after its last mention
     y, pitch = product.ctypes.data, 2 * inner * FLOAT_BYTES
     for e in range(first, last):
         count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
@@ -65,12 +67,11 @@ def _gate_up(x, d, inner, selected, pairs_count, k, shares, experts, first, last
             for row in range(rows):
                 pair = pairs[start + row]
                 h = floats(hidden + pair * inner * FLOAT_BYTES)
-                g, u = floats(y + row * pitch), floats(y + row * pitch + inner * FLOAT_BYTES)
                 weight = _ONE
                 if shares != 0:
                     weight = share[pair]
                 for i in range(inner):
-                    gate, up = g[i], u[i]
+                    gate, up = product[row, i], product[row, inner + i]
                     gate = top if gate > top else gate
                     up = top if up > top else up
                     up = -top if up < -top else up
@@ -86,7 +87,7 @@ def _down(hidden, inner, d, first, last, selected, pairs_count, k, experts, expe
         for i in range(first, last):
             o[i] = _ZERO
     pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, d), np.float32)
+    product = np.empty((4, d), np.float32)  # read below by name, as above
     y, pitch, width = product.ctypes.data, d * FLOAT_BYTES, inner * FLOAT_BYTES
     for e in range(expert_count):
         count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
@@ -110,9 +111,9 @@ def _down(hidden, inner, d, first, last, selected, pairs_count, k, experts, expe
                 y + 3 * pitch,
             )
             for row in range(rows):
-                o, v = floats(out + pairs[start + row] // k * pitch), floats(y + row * pitch)
+                o = floats(out + pairs[start + row] // k * pitch)
                 for i in range(first, last):
-                    o[i] += v[i]
+                    o[i] += product[row, i]
 
 
 def _is_native(expert: ExpertWeights) -> bool:
@@ -134,22 +135,27 @@ def _run(
     count = x.shape[0] * k
     chosen = 0 if selected is None else selected.data_ptr()
     share = 0 if shares is None else shares.data_ptr()
-    table = np.array([(i, e.gate_up.address, e.down.address) for i, e in experts], np.int64)  # type: ignore[attr-defined]
-    places, number = table.ctypes.data, len(experts)
+    table = array("q")
+    for number, (gate_up, down) in experts:
+        assert isinstance(gate_up, Linear) and isinstance(down, Linear)
+        table.extend((number, gate_up.address, down.address))
+    places, length = table.buffer_info()
     inner, d = experts[0][1].down.in_features, x.shape[1]
     hidden = x.new_empty(count, inner)
+    source, target = x.data_ptr(), hidden.data_ptr()
 
-    def gate_up(first: int, last: int) -> None:
-        _gate_up(x.data_ptr(), d, inner, chosen, count, k, share, places, first, last, limit, hidden.data_ptr())
+    def fill_hidden(first: int, last: int) -> None:
+        _gate_up(source, d, inner, chosen, count, k, share, places, first, last, limit, target)
 
-    spread(gate_up, number, 2 * count * d * inner)
+    spread(fill_hidden, length // 3, 2 * count * d * inner)
     rounded = round_trip(hidden).contiguous()
     out = x.new_empty(x.shape[0], d)
+    middle, result = rounded.data_ptr(), out.data_ptr()
 
-    def down(first: int, last: int) -> None:
-        _down(rounded.data_ptr(), inner, d, first, last, chosen, count, k, places, number, out.data_ptr())
+    def add_outputs(first: int, last: int) -> None:
+        _down(middle, inner, d, first, last, chosen, count, k, places, length // 3, result)
 
-    spread(down, d, count * d * inner, 16)
+    spread(add_outputs, d, count * d * inner, 16)
     return out
 
 

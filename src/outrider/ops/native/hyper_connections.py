@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.linear import Linear, product
 from outrider.ops.native.norms import inverse_rms
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, kernel, part
+from outrider.ops.native.vector import FLOAT_BYTES, exp, floats
 from outrider.ops.reference import hyper_connections as reference
 from outrider.ops.reference.hyper_connections import HcHeadWeights, HyperConnectionWeights
 

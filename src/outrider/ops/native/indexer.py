@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, dot_4x1, floats, kernel
+from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, dot_4x1, floats
 from outrider.ops.reference import indexer as reference
 
 _ZERO = np.float32(0.0)

@@ -14,20 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.rows import is_plain, row_view
-from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import (
-    FLOAT_BYTES,
-    dot_1x1,
-    dot_1x4,
-    dot_2x1,
-    dot_2x4,
-    dot_4x1,
-    dot_4x2,
-    floats,
-    kernel,
-    part,
-)
+from outrider.ops.native.threads import WORTH_A_THREAD, spread
+from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, dot_1x4, dot_2x1, dot_2x4, dot_4x1, dot_4x2, floats
 from outrider.ops.reference import linear as reference
 
 _BLOCK_FLOATS = 32 * 1024  # weights that stay in the second-level cache while all rows pass by
@@ -107,11 +97,7 @@ class Linear(reference.Linear):
         self.is_native = is_plain(weight)
         self.out_features, self.in_features = weight.shape
         self._padding = -self.in_features % reference._CACHE_LINE
-        self._address = self.weight.data_ptr()
-
-    @property
-    def address(self) -> int:
-        return self._address
+        self.address = self.weight.data_ptr()
 
     # what the reference's product needs is made when it is first used
 
@@ -132,10 +118,10 @@ class Linear(reference.Linear):
             return super().__call__(x)
         n, k = self.out_features, self.in_features
         rows, count, pitch = row_view(x)
-        out = x.new_empty(*x.shape[:-1], n)
-        source, weight, target = rows.data_ptr(), self._address, out.data_ptr()
+        out = x.new_empty(count, n) if x.ndim == 2 else x.new_empty(*x.shape[:-1], n)
+        source, weight, target = rows.data_ptr(), self.address, out.data_ptr()
         work = count * n * k
-        if work < 4_000_000:
+        if work < WORTH_A_THREAD:
             _product(source, pitch, count, weight, 0, n, k, target, n * FLOAT_BYTES)
         else:
             spread(lambda a, b: _product(source, pitch, count, weight, a, b, k, target, n * FLOAT_BYTES), n, work, 16)

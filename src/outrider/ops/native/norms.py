@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.rows import is_plain, row_view
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, floats, kernel, part
+from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, floats
 from outrider.ops.reference import norms as reference
 
 _ONE = np.float32(1.0)
@@ -40,7 +42,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     if not is_plain(x) or (weight is not None and not (is_plain(weight) and weight.is_contiguous())):
         return reference.rms_norm(x, weight, eps)
     rows, count, pitch = row_view(x)
-    out = x.new_empty(x.shape)
+    out = torch.empty_like(rows) if rows.is_contiguous() else x.new_empty(x.shape)
     address = 0 if weight is None else weight.data_ptr()
     _rms_norm(rows.data_ptr(), pitch, count, x.shape[-1], address, eps, out.data_ptr())
     return out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, floats, kernel
+from outrider.ops.native.vector import FLOAT_BYTES, floats
 from outrider.ops.reference import rope as reference
 from outrider.ops.reference.rope import Rotation
 

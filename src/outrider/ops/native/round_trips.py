@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from outrider.ops import formats as reference
+from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.rows import is_plain, row_view
-from outrider.ops.native.vector import FLOAT_BYTES, bits_float, float_bits, floats, kernel, part
+from outrider.ops.native.vector import FLOAT_BYTES, bits_float, float_bits, floats
 
 _MAGNITUDE, _EXPONENT, _SIGN = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(-0x80000000)
 _NAN = np.float32(np.nan)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.ops.native.compilation import kernel
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, integers, kernel
+from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, integers
 from outrider.ops.reference import experts as reference
 
 _ZERO = np.float32(0.0)

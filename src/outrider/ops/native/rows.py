@@ -10,7 +10,7 @@ from outrider.ops.native.vector import FLOAT_BYTES
 
 def is_plain(x: Tensor) -> bool:
     """float32 on the CPU, without a gradient to keep."""
-    return x.dtype == torch.float32 and x.is_cpu and not x.requires_grad
+    return x.dtype is torch.float32 and x.is_cpu and not x.requires_grad
 
 
 def row_view(x: Tensor) -> tuple[Tensor, int, int]:
@@ -18,8 +18,9 @@ def row_view(x: Tensor) -> tuple[Tensor, int, int]:
 
     A copy is made only where rows are not adjacent floats an equal distance apart.
     """
-    if x.ndim == 2 and x.stride(1) == 1:
-        return x, x.shape[0], x.stride(0) * FLOAT_BYTES
-    x = x.contiguous()
+    if not x.is_contiguous():
+        if x.ndim == 2 and x.stride(1) == 1:
+            return x, x.shape[0], x.stride(0) * FLOAT_BYTES
+        x = x.contiguous()
     width = x.shape[-1]
     return x, x.numel() // width if width else 0, width * FLOAT_BYTES

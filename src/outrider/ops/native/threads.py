@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 
 # Waking a thread costs about 50 us; a core multiplies and adds some 10^4 times a microsecond.
-_WORTH_A_THREAD = 4_000_000
+WORTH_A_THREAD = 4_000_000
 
 
 @lru_cache(maxsize=1)
@@ -22,7 +22,10 @@ def spread(run: Callable[[int, int], object], count: int, work: int, multiple: i
 
     `run` must release the GIL and write disjoint results, the same ones wherever the parts are cut.
     """
-    threads = min(torch.get_num_threads(), work // _WORTH_A_THREAD, -(-count // multiple))
+    if work < 2 * WORTH_A_THREAD:
+        run(0, count)
+        return
+    threads = min(torch.get_num_threads(), work // WORTH_A_THREAD, -(-count // multiple))
     if threads < 2:
         run(0, count)
         return

@@ -9,16 +9,15 @@ version and its scalar one differ in the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from outrider.ops.native.compilation import part
 
 LANES = 8
 FLOAT_BYTES = 4
@@ -26,23 +25,6 @@ FLOAT_BYTES = 4
 _FLOAT = ir.FloatType()
 _WORD = ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
-
-
-def has_fused_multiply_add() -> bool:
-    """Whether this processor multiplies and adds in one instruction; without it a dot product would call a library."""
-    features = dict(llvm.get_host_cpu_features())
-    is_x86 = "sse2" in features
-    return bool(features.get("fma")) if is_x86 else True
-
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compiles a function of integers (addresses, sizes) and floats at its first call, and keeps the result on disk."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-
-
-def part(function: Callable[..., Any]) -> Any:
-    """A function that only kernels call."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def _pointer_to(element: Any) -> Any:
@@ -82,10 +64,6 @@ def _dot_tile(rows: int, columns: int) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         starts, (weight, pitch, length) = args[:rows], args[rows:]
         starts = [*starts, *(builder.add(weight, builder.mul(pitch, _WORD(c))) for c in range(columns))]
-        fma = {
-            kind: cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-            for kind, name in ((_VECTOR, "llvm.fma.v8f32"), (_FLOAT, "llvm.fma.f32"))
-        }
 
         def accumulate(kind: ir.Type, sums: list[Any], index: Any) -> None:
             offset = builder.mul(index, _WORD(FLOAT_BYTES))
@@ -95,7 +73,7 @@ def _dot_tile(rows: int, columns: int) -> Any:
             ]
             for i, total in enumerate(sums):
                 product = [values[i // columns], values[rows + i % columns], builder.load(total)]
-                builder.store(builder.call(fma[kind], product), total)
+                builder.store(builder.call(_fma(builder, kind), product), total)
 
         def accumulators(kind: ir.Type, initial: list[Any]) -> list[Any]:
             places = [cgutils.alloca_once(builder, kind) for _ in initial]
@@ -153,6 +131,60 @@ dot_2x1 = _dot_tile(2, 1)
 dot_2x4 = _dot_tile(2, 4)
 dot_4x1 = _dot_tile(4, 1)
 dot_4x2 = _dot_tile(4, 2)
+
+
+def _add_scaled(count: int) -> Any:
+    """add(sums, weights, rows, length): sums[i] += weights[0] * rows[0][i], then the next, fused, `count` rows in all.
+
+    sums: address of floats; weights: address of `count` floats; rows: address of `count` addresses of floats.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, weights, rows, length = args
+
+        def read(kind: ir.Type, address: Any, offset: Any) -> Any:
+            pointer = builder.inttoptr(builder.add(address, offset), kind.as_pointer())
+            return builder.load(pointer, align=FLOAT_BYTES)
+
+        starts = [read(_WORD, rows, _WORD(i * 8)) for i in range(count)]
+        scalars = [read(_FLOAT, weights, _WORD(i * FLOAT_BYTES)) for i in range(count)]
+
+        def accumulate(kind: ir.Type, factors: list[Any], index: Any) -> None:
+            offset = builder.mul(index, _WORD(FLOAT_BYTES))
+            total = read(kind, sums, offset)
+            for start, factor in zip(starts, factors, strict=True):
+                total = builder.call(_fma(builder, kind), [factor, read(kind, start, offset), total])
+            pointer = builder.inttoptr(builder.add(sums, offset), kind.as_pointer())
+            builder.store(total, pointer, align=FLOAT_BYTES)
+
+        vectors = builder.sdiv(length, _WORD(LANES))
+        with cgutils.for_range(builder, vectors) as loop:
+            accumulate(_VECTOR, [_broadcast(builder, x) for x in scalars], builder.mul(loop.index, _WORD(LANES)))
+        done = builder.mul(vectors, _WORD(LANES))
+        with cgutils.for_range(builder, builder.sub(length, done)) as loop:
+            accumulate(_FLOAT, scalars, builder.add(done, loop.index))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def add(typingctx: Any, sums: Any, weights: Any, rows: Any, length: Any) -> Any:
+        return types.void(*[types.int64] * 4), build
+
+    return add
+
+
+def _fma(builder: Any, kind: ir.Type) -> Any:
+    name = "llvm.fma.v8f32" if kind is _VECTOR else "llvm.fma.f32"
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+
+
+def _broadcast(builder: Any, value: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(one, one, lanes)
+
+
+add_scaled_1 = _add_scaled(1)
+add_scaled_8 = _add_scaled(8)
 
 
 _LOG2_E = np.float32(1.4426950408889634)
