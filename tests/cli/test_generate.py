@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.cli.conftest import RunCli
@@ -13,7 +14,7 @@ from tests.tiny_tokenizer import tiny_tokenizer
 
 from outrider.cli.terminal import GREEN, RESET, TextStream, progress_bar
 from outrider.config import parse_model_config
-from outrider.engine.request import StepOutput
+from outrider.engine.request import Request, StepOutput
 from outrider.text.tokenizer import Tokenizer
 
 MTP = '{"method": "mtp", "num_speculative_tokens": 3}'
@@ -106,12 +107,17 @@ def tokenizer(model_folder: Path) -> Tokenizer:
     return Tokenizer.load(model_folder, config)
 
 
+def step(token_ids: tuple[int, ...], accepted_drafts: int) -> StepOutput:
+    """What a stream is given; it does not look at the request."""
+    return StepOutput(cast(Request, None), token_ids, accepted_drafts, None)
+
+
 def test_a_step_is_split_at_the_last_accepted_draft(tokenizer: Tokenizer) -> None:
     out = io.StringIO()
     stream = TextStream(tokenizer, out, colour=True)
     a, b, c = tokenizer.encode("abc")
-    stream.push_step(StepOutput((a,), 0, None))
-    stream.push_step(StepOutput((b, c), 1, None))
+    stream.push_step(step((a,), 0))
+    stream.push_step(step((b, c), 1))
     stream.finish()
     assert out.getvalue() == f"a{GREEN}b{RESET}c\n"
 
@@ -119,7 +125,7 @@ def test_a_step_is_split_at_the_last_accepted_draft(tokenizer: Tokenizer) -> Non
 def test_control_characters_do_not_reach_a_terminal(tokenizer: Tokenizer) -> None:
     for out, expected in ((Terminal(), "\ufffd[2J\n\tx\ufffd\n"), (io.StringIO(), "\x1b[2J\n\tx\x9b\n")):
         stream = TextStream(tokenizer, out, colour=False)
-        stream.push_step(StepOutput(tuple(tokenizer.encode("\x1b[2J\n\tx\x9b")), 0, None))
+        stream.push_step(step(tuple(tokenizer.encode("\x1b[2J\n\tx\x9b")), 0))
         stream.finish()
         assert out.getvalue() == expected
 

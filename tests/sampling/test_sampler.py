@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outrider.speculative.verifier import accepted_count
 from scipy.stats import chi2
 from torch import Tensor
 
@@ -27,7 +26,7 @@ def draws(logits: Tensor, temperature: float, count: int = DRAWS) -> Tensor:
     """One token of each of `count` seeds' worth of positions, drawn as the sampler does."""
     params = SamplingParams(temperature=temperature)
     rows = logits.expand(count, -1)
-    return torch.tensor(Sampler(params, 1234).sample(rows, list(range(count))))
+    return torch.tensor(Sampler(params, 1234)._draw(rows, 0))
 
 
 def chi_square(tokens: Tensor, probabilities: Tensor) -> float:
@@ -52,19 +51,19 @@ def test_drafts_leave_the_distribution_alone_and_are_accepted_as_theory_says(tem
     """Drafter and target share the noise; what is emitted is the target's draw. Coupled acceptance is
     sum_i 1 / sum_j max(p_j / p_i, q_j / q_i), which is less than the ratio test's sum_i min(p_i, q_i)."""
     target, draft = draws(P, temperature), draws(Q, temperature)
-    accepted = [accepted_count([d], [t, 0]) for d, t in zip(draft.tolist(), target.tolist(), strict=True)]
+    accepted = (draft == target).double().mean().item()
     p, q = torch.softmax(P.double() / temperature, 0), torch.softmax(Q.double() / temperature, 0)
     ratio = torch.maximum(p[None] / p[:, None], q[None] / q[:, None])
     theory = (1 / ratio.sum(1)).sum().item()
     sigma = math.sqrt(theory * (1 - theory) / DRAWS)
-    assert sum(accepted) / DRAWS == pytest.approx(theory, abs=4 * sigma)
+    assert accepted == pytest.approx(theory, abs=4 * sigma)
     assert theory < torch.minimum(p, q).sum().item()
     assert chi_square(target, p) > 1e-3
 
 
 def test_greedy_takes_the_lowest_of_equal_scores() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0]])
-    assert Sampler(SamplingParams(temperature=0.0), 0).sample(logits, [4, 5]) == [1, 0]
+    assert Sampler(SamplingParams(temperature=0.0), 0)._draw(logits, 4) == [1, 0]
 
 
 def test_tiny_temperature_is_greedy() -> None:
@@ -72,34 +71,51 @@ def test_tiny_temperature_is_greedy() -> None:
     sampler = Sampler(SamplingParams(temperature=1e-4), 3)
     top = logits.topk(2).values
     clear = top[:, 0] - top[:, 1] > 0.01
-    tokens = torch.tensor(sampler.sample(logits, list(range(50))))
+    tokens = torch.tensor(sampler._draw(logits, 0))
     assert torch.equal(tokens[clear], logits.argmax(-1)[clear])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
-def test_logits_that_are_not_finite_fail_the_request(poison: float, temperature: float) -> None:
+def test_logits_that_are_not_finite_fail_the_request_if_they_count(poison: float, temperature: float) -> None:
     logits = torch.randn(3, 8)
+    sampler = Sampler(SamplingParams(temperature=temperature), 0)
+    (right,) = sampler.verify(logits[:1], [0] * 7, [])
     logits[1] = poison
-    with pytest.raises(LogitsError, match="position 7"):
-        Sampler(SamplingParams(temperature=temperature), 0).sample(logits, [7, 8, 9])
+    with pytest.raises(LogitsError, match="position 8"):
+        sampler.verify(logits, [0] * 7, [right, 0])
+    assert sampler.verify(logits, [0] * 7, [(right + 1) % 8, 0]) == [right]  # nobody reads behind a wrong draft
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_one_bad_logit_never_becomes_a_token(poison: float) -> None:
     logits = torch.randn(1, 8)
     logits[0, 5] = poison
+    sampler = Sampler(SamplingParams(temperature=0.7), 0)
     with pytest.raises(LogitsError):
-        Sampler(SamplingParams(temperature=0.7), 0).sample(logits, [0])
+        sampler.verify(logits, [], [])
+    assert sampler.draft(logits, [], []) is None  # a drafter has no guess then; the request lives on
+
+
+@settings(max_examples=60)
+@given(drafts=st.lists(st.integers(0, 3), max_size=6), seed=st.integers(0, 50))
+def test_verify_emits_the_drafts_that_were_drawn_and_one_more(drafts: list[int], seed: int) -> None:
+    logits = torch.randn(len(drafts) + 1, 4, generator=torch.Generator().manual_seed(seed))
+    sampler = Sampler(SamplingParams(temperature=1.0), seed)
+    drawn = sampler._draw(logits, 11)
+    emitted = sampler.verify(logits, [0] * 11, drafts)
+    assert emitted == drawn[: len(emitted)]
+    assert emitted[:-1] == drafts[: len(emitted) - 1]
+    assert len(emitted) == len(drafts) + 1 or emitted[-1] != drafts[len(emitted) - 1]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 33])
 def test_a_row_is_drawn_alike_in_every_batch(rows: int) -> None:
     logits = torch.randn(rows, 1023)
     sampler = Sampler(SamplingParams(temperature=0.9, top_k=200, top_p=0.95, min_p=0.001), 77)
-    together = sampler.scores(logits, list(range(rows)))
+    together = sampler.scores(logits, 0)
     for row in range(rows):
-        assert torch.equal(sampler.scores(logits[row : row + 1], [row])[0], together[row])
+        assert torch.equal(sampler.scores(logits[row : row + 1], row)[0], together[row])
 
 
 @settings(max_examples=60)
