@@ -33,11 +33,11 @@ lint: $(VENV)/.installed-dev
 
 $(VENV)/.installed: pyproject.toml tools/environment.py
 	$(PYTHON) tools/environment.py $(VENV)
-	$(PIP) install --quiet --editable .
+	$(PIP) install --quiet --editable '.[cpu]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[dev]'
+	$(PIP) install --quiet --editable '.[cpu,dev]'
 	@touch $@
 
 clean:

@@ -123,7 +123,7 @@ class Run:
         )  # fmt: skip
 
     def restore(self, path: Path) -> None:
-        saved = torch.load(path, map_location=self.a.device, weights_only=False)
+        saved = torch.load(path, map_location=self.a.device, weights_only=True)
         with torch.no_grad():
             for n, t in self.model.tensors.items():
                 t.copy_(saved["tensors"][n])
