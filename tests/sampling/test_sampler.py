@@ -82,8 +82,9 @@ def test_logits_that_are_not_finite_fail_the_request_if_they_count(poison: float
     sampler = Sampler(SamplingParams(temperature=temperature), 0)
     (right,) = sampler.verify(logits[:1], [0] * 7, [])
     logits[1] = poison
+    assert sampler.verify(logits, [0] * 7, [right, 0]) == [right]  # plain decoding would publish it too, and fail next
     with pytest.raises(LogitsError, match="position 8"):
-        sampler.verify(logits, [0] * 7, [right, 0])
+        sampler.verify(logits[1:], [0] * 7 + [right], [0])
     assert sampler.verify(logits, [0] * 7, [(right + 1) % 8, 0]) == [right]  # nobody reads behind a wrong draft
 
 

@@ -36,7 +36,7 @@ class Sampler:
         """The target's tokens behind token_ids: each draft that it would have drawn itself, then its own next one.
 
         logits: [len(drafts) + 1, V] float32, of the rows behind token_ids and drafts[:0], drafts[:1], ... Rows behind
-        a draft that was not drawn are never looked at. Raises LogitsError when a row that counts has no finite best.
+        a draft that was not drawn are never looked at. Raises LogitsError when nothing can be drawn behind token_ids.
         """
         if not self._constraints.active:
             drawn = self._draw(logits, len(token_ids))
@@ -49,10 +49,11 @@ class Sampler:
         accepted = 0
         while accepted < min(len(drafts), len(drawn) - 1) and drawn[accepted] == drafts[accepted]:
             accepted += 1
-        emitted = drawn[: accepted + 1]
-        if emitted[-1] == logits.shape[-1]:
-            raise LogitsError(f"the logits at position {len(token_ids) + accepted} are not finite")
-        return emitted
+        if drawn[accepted] < logits.shape[-1]:
+            return drawn[: accepted + 1]
+        if accepted == 0:
+            raise LogitsError(f"no token can be drawn at position {len(token_ids)}: no allowed one has a finite logit")
+        return drawn[:accepted]  # what stands is published, as plain decoding would; the next step will fail
 
     def draft(self, logits: Tensor, token_ids: Sequence[int], drafts: Sequence[int]) -> int | None:
         """A drafter's guess behind token_ids and drafts: drawn exactly as the target will draw. logits: [1, V].
