@@ -13,7 +13,7 @@ EVERYTHING = ("*",)
 
 # Room -> what it may import besides itself. A dotted entry allows that module alone.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "outrider": (),  # the package's own __init__
+    "outrider": ("engine", "sampling"),  # the package's own __init__ hands out LLM and SamplingParams
     "__main__": ("cli",),
     "cli": EVERYTHING,
     "server": ("engine", "text", "sampling", "config"),

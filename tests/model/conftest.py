@@ -8,7 +8,7 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def one_thread_without_gradients() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
