@@ -10,9 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# a problem from the held-out split of outrider.evaluation.arithmetic: neither its story nor its numbers were trained on
-DEMO_PROMPT ?= A florist sells 7 roses for 32 dollars each and 8 tulips for 31 dollars each. \
-How much do the flowers cost altogether?
+# a story of a kind that the model was trained on, with numbers that it was not
+DEMO_PROMPT ?= There are 317 books in a small library. People give it 34 more books. \
+Then the library lends out 58 books. How many books does the library have now?
 
 .PHONY: help demo test lint clean
 .DEFAULT_GOAL := help
