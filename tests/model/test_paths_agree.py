@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.model.driving import (
     ORACLE_TINY,
@@ -36,6 +36,7 @@ from outrider.cache.paged_cache import PagedCache
 from outrider.config import ModelConfig, Numerics
 
 LENGTH = 300
+few_examples = settings(max_examples=3, phases=[Phase.generate])  # shrinking would run the model for minutes
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def special_cuts(config: ModelConfig) -> list[int]:
 def test_chunks_of_any_size(reference: Reference) -> None:
     near = st.sampled_from(special_cuts(reference.model.config))
 
-    @settings(max_examples=4)
+    @few_examples
     @given(st.sets(near | st.integers(1, LENGTH - 1), min_size=2, max_size=6), st.integers(1, 9), st.integers(0, 1000))
     def run(cuts: set[int], more: int, seed: int) -> None:
         session = Session(reference.model, hostile_cache(reference.model.config, seed))
@@ -165,8 +166,11 @@ def test_one_by_one(reference: Reference, first: int) -> None:
     assert_same(session, feed_in_chunks(session, reference.ids[: sum(sizes)], sizes), reference)
 
 
-@every_model
-@pytest.mark.parametrize("by", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("reference", "by"),
+    [*((name, by) for name in list(MODELS)[:2] for by in (-1, 0, 1)), ("many entries", 0)],
+    indirect=["reference"],
+)
 def test_the_limit_of_the_indexer(reference: Reference, by: int) -> None:
     """index_topk * ratio is where the indexer begins to choose: prompts that end there, decode, and a verify across."""
     edge = reference.model.config.index_topk * 4 + by
@@ -259,7 +263,7 @@ def test_ragged_batches(reference: Reference) -> None:
     few = st.integers(0, 8)
     later = st.lists(st.tuples(few, few, few).filter(any), min_size=2, max_size=4)
 
-    @settings(max_examples=4)
+    @few_examples
     @given(st.tuples(prompts, prompts, prompts), later, st.integers(0, 1000))
     def run(first: tuple[int, int, int], steps: list[tuple[int, int, int]], seed: int) -> None:
         run_batches(references, [first, *steps], Random(seed))

@@ -104,7 +104,6 @@ def test_a_row_does_not_know_of_its_neighbours(backend: Any, op: str, label: str
         ("Linear", "123 to 77"),
         ("inverse_rms", "40000"),
         ("matrix_product", "5x123x33"),
-        ("sparse_attention", "8x512 over 128+64"),
     ],
 )
 def test_a_row_does_not_know_of_its_neighbours_on_two_threads(op: str, label: str) -> None:
@@ -112,6 +111,7 @@ def test_a_row_does_not_know_of_its_neighbours_on_two_threads(op: str, label: st
     assert rows_that_differ(call, rows) == []
 
 
+@pytest.mark.usefixtures("threads")
 def test_linear_gives_the_same_bits_at_every_place_of_a_tile() -> None:
     widths = (*range(1, 18), 31, 33, 100, 123, 511)
     for k in widths:
