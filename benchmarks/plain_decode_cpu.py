@@ -49,7 +49,7 @@ def transformers_decode(model: Any, prompt: list[int], count: int) -> tuple[list
     tokens = [int(out.logits[0, -1].argmax())]
     start = perf_counter()
     while len(tokens) < count:
-        out = model(input_ids=torch.tensor([tokens[-1:]]), past_key_values=out.past_key_values, use_cache=True)
+        out = model(input_ids=torch.tensor([tokens[-1:]]), cache=out.cache, use_cache=True)
         tokens.append(int(out.logits[0, -1].argmax()))
     return tokens, perf_counter() - start
 

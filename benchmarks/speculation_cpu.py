@@ -79,7 +79,7 @@ def main() -> None:
             if number >= 0:
                 runs[name].append(done)
     report = summarise(runs) | environment_report()
-    report |= {"problems": a.problems, "rounds": a.rounds, "params": vars(params)}
+    report |= {"problems": a.problems, "rounds": a.rounds, "max_tokens": a.max_tokens, "temperature": a.temperature}
     show(report)
     if a.json is not None:
         a.json.write_text(json.dumps(report, indent=1) + "\n")
