@@ -1,0 +1,105 @@
+"""`LLM` and `AsyncEngine` on the model that ships: speculation changes no text, streams can be left."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+
+import pytest
+
+from outrider import LLM, SamplingParams
+from outrider.assets import shipped_model
+from outrider.config import ConfigError
+from outrider.engine.async_engine import AsyncEngine, EngineDeadError
+from outrider.engine.request import StepOutput
+
+QUESTION = "There are 317 books in a small library. People give it 34 more books. How many books does it have now?"
+
+
+@cache
+def llm(depth: int) -> LLM:
+    speculation = {"method": "mtp", "num_speculative_tokens": depth} if depth else None
+    return LLM(shipped_model(), speculative_config=speculation, max_num_seqs=4, max_model_len=256)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_speculation_changes_no_text(temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, seed=4, max_tokens=24, n=2, logprobs=2, prompt_logprobs=0)
+    prompts = [QUESTION, "import os", llm(0).tokenizer.chat_prompt(QUESTION)]
+    plain, fast = (llm(depth).generate(prompts, params) for depth in (0, 3))
+    for off, on in zip(plain, fast, strict=True):
+        assert [o.token_ids for o in off.outputs] == [o.token_ids for o in on.outputs]
+        assert [o.text for o in off.outputs] == [o.text for o in on.outputs]
+        assert [o.logprobs for o in off.outputs] == [o.logprobs for o in on.outputs]
+        assert off.prompt_logprobs == on.prompt_logprobs
+        assert sum(o.statistics.num_accepted_tokens for o in on.outputs) > 0
+        assert sum(o.statistics.num_draft_tokens for o in off.outputs) == 0
+
+
+def test_the_shipped_model_answers_what_it_was_trained_for() -> None:
+    (output,) = llm(3).generate([llm(3).tokenizer.chat_prompt(QUESTION)], SamplingParams(max_tokens=64))
+    assert output.outputs[0].text.endswith("#### 351")
+    assert output.outputs[0].finish_reason == "stop"
+    assert output.outputs[0].statistics.acceptance_length > 2
+
+
+def test_a_request_can_go_without_speculation() -> None:
+    (output,) = llm(3).generate("import os", SamplingParams(max_tokens=8), speculation=0)
+    assert output.outputs[0].statistics.num_draft_tokens == 0
+
+
+def test_stop_string_is_cut_off() -> None:
+    chat = [llm(3).tokenizer.chat_prompt(QUESTION)]
+    (output,) = llm(3).generate(chat, SamplingParams(max_tokens=64, stop=("####",)))
+    assert output.outputs[0].finish_reason == "stop"
+    assert "#" not in output.outputs[0].text
+
+
+def test_refusals_leave_nothing_behind() -> None:
+    with pytest.raises(ConfigError, match="prompt"):
+        llm(3).generate(["fine", [10**6]])
+    with pytest.raises(ConfigError, match="params"):
+        llm(3).generate(["one", "two"], [SamplingParams()])
+    with pytest.raises(ConfigError, match="max_num_seqs"):
+        LLM(shipped_model(), max_num_seqs=0)
+    assert not llm(3).engine.has_unfinished
+
+
+def test_streams_end_with_their_requests_and_can_be_left() -> None:
+    engine = llm(3).engine
+    prompt = llm(3).tokenizer.chat_prompt(QUESTION)
+    expected = llm(3).generate([prompt], SamplingParams(max_tokens=32))[0].outputs[0].token_ids
+    service = AsyncEngine(engine)
+    service.start()
+
+    async def collect() -> list[int]:
+        return [t async for o in service.generate(prompt, SamplingParams(max_tokens=32)) for t in o.token_ids]
+
+    async def leave() -> StepOutput:
+        stream = service.generate(prompt, SamplingParams(max_tokens=32))
+        first = await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        return first
+
+    async def everything() -> None:
+        first, second, left = await asyncio.gather(collect(), collect(), leave())
+        assert tuple(first) == tuple(second) == expected
+        assert left.token_ids == expected[: len(left.token_ids)]
+        with pytest.raises(ConfigError, match="prompt"):
+            async for _ in service.generate([], SamplingParams()):
+                pass
+
+    try:
+        asyncio.run(asyncio.wait_for(everything(), 60))
+    finally:
+        service.stop()
+    assert not service.alive
+    for pool in (engine.cache.window_pool, engine.cache.entry_pool):
+        assert pool.free_count == pool.count - 1
+
+    async def late() -> None:
+        async for _ in service.generate(prompt, SamplingParams()):
+            pass
+
+    with pytest.raises(EngineDeadError, match="stopped"):
+        asyncio.run(late())
