@@ -11,6 +11,7 @@ from outrider import LLM, SamplingParams
 from outrider.assets import shipped_model
 from outrider.config import ConfigError
 from outrider.engine.async_engine import AsyncEngine, EngineDeadError
+from outrider.engine.llm import Prompt
 from outrider.engine.request import StepOutput
 
 QUESTION = "There are 317 books in a small library. People give it 34 more books. How many books does it have now?"
@@ -25,7 +26,7 @@ def llm(depth: int) -> LLM:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_speculation_changes_no_text(temperature: float) -> None:
     params = SamplingParams(temperature=temperature, seed=4, max_tokens=24, n=2, logprobs=2, prompt_logprobs=0)
-    prompts = [QUESTION, "import os", llm(0).tokenizer.chat_prompt(QUESTION)]
+    prompts: list[Prompt] = [QUESTION, "import os", llm(0).tokenizer.chat_prompt(QUESTION)]
     plain, fast = (llm(depth).generate(prompts, params) for depth in (0, 3))
     for off, on in zip(plain, fast, strict=True):
         assert [o.token_ids for o in off.outputs] == [o.token_ids for o in on.outputs]
@@ -57,7 +58,7 @@ def test_stop_string_is_cut_off() -> None:
 
 def test_refusals_leave_nothing_behind() -> None:
     with pytest.raises(ConfigError, match="prompt"):
-        llm(3).generate(["fine", [10**6]])
+        llm(3).generate([[2, 3], [10**6]])
     with pytest.raises(ConfigError, match="params"):
         llm(3).generate(["one", "two"], [SamplingParams()])
     with pytest.raises(ConfigError, match="max_num_seqs"):
