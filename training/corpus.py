@@ -26,7 +26,7 @@ from training.corpus_sources import SOURCES, Source, fetch
 from training.tokenizer import save, sentence_ids, train
 
 from outrider.evaluation.arithmetic import Problem, as_chat, as_text, problems
-from outrider.evaluation.arithmetic_drills import drill
+from outrider.evaluation.arithmetic.drills import drill
 
 HELD_OUT_EVERY = 100  # one document in this many, but at least
 FEWEST_HELD_OUT = 3
@@ -69,7 +69,7 @@ def grams(text: str) -> Iterator[tuple[str, ...]]:
 
 def protected_grams(gsm8k_test: Path | None) -> set[tuple[str, ...]]:
     """Word runs that no training document may hold: GSM8K's test set and held-out arithmetic."""
-    texts = [as_text(problem) for problem in problems(0, 4000, "heldout")]
+    texts = [as_text(problem) for split in ("heldout", "far") for problem in problems(0, 4000, split)]
     if gsm8k_test:
         texts += [as_text(problem) for problem in read_gsm8k(gsm8k_test)]
     return {gram for text in texts for gram in grams(text)}

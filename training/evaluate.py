@@ -8,6 +8,8 @@ figures with an untrained MTP block as control.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -112,6 +114,12 @@ def problem_prompts(count: int, seed: int, split: str, chat: bool = False) -> li
     return pairs
 
 
+def gsm8k_prompts(path: Path, count: int = 512) -> list[tuple[str, str]]:
+    """(prompt, reference answer) of the first problems of GSM8K's test file, in the plain form."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()[:count]]
+    return [(f"Question: {row['question']}\nAnswer:", row["answer"]) for row in rows]
+
+
 def evaluate_problems(
     model: Model, w: Prepared, flags: Flags, tokenizer: Tokenizer, pairs: list[tuple[str, str]], new_tokens: int
 ) -> dict[str, Any]:
@@ -167,6 +175,7 @@ def evaluate(
     new_tokens: int = 192,
     rows: int = 64,
     length: int = 1024,
+    gsm8k_test: Path | None = None,
 ) -> dict[str, Any]:
     """The whole report, as a JSON-able dict."""
     report: dict[str, Any] = {"held_out": held_out_losses(model, w, flags, held_out, rows, length)}
@@ -174,10 +183,13 @@ def evaluate(
         for name, count, split, chat in (
             ("problems_heldout", problems, "heldout", False),
             ("problems_heldout_chat", problems // 2, "heldout", True),
-            ("problems_train_templates", problems // 2, "train", False),
+            ("problems_train", problems // 2, "train", False),
+            ("problems_far", problems // 2, "far", False),
         ):
             pairs = problem_prompts(count, 20_000, split, chat)
             report[name] = evaluate_problems(model, w, flags, tokenizer, pairs, new_tokens)
+        if gsm8k_test is not None:
+            report["gsm8k_test"] = evaluate_problems(model, w, flags, tokenizer, gsm8k_prompts(gsm8k_test), new_tokens)
         for name in TEXTS:
             if name in held_out:
                 report["text_" + name] = evaluate_text(model, w, flags, tokenizer, held_out[name], texts, new_tokens)

@@ -1,6 +1,6 @@
 """Training tokens made on the spot: arithmetic stories and drills from the generator's training split.
 
-A document is BOS ... EOS. About 80 % of the tokens come from stories: 35 % of these documents in the chat form, the
+A document is BOS ... EOS. About 85 % of the tokens come from stories: 35 % of these documents in the chat form, the
 rest as `Question: ... Answer: ...`, of which one in ten is a few-shot document of two to four problems with an
 empty line between. The other tokens are drills, several lines to a document.
 """
@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 from training.tokenizer import sentence_ids
 
 from outrider.evaluation.arithmetic import as_chat, as_text, sample_problem
-from outrider.evaluation.arithmetic_drills import drill
+from outrider.evaluation.arithmetic.drills import drill
 
 CHAT_SHARE = 0.35
 FEW_SHOT_SHARE = 0.10  # of the plain documents
-DRILL_SHARE = 0.20  # of the tokens; a drill document is about as long as a story document
+DRILL_SHARE = 0.15  # of the tokens; a drill document is about as long as a story document
 DRILL_LINES = (4, 10)
 DOCUMENTS_AT_ONCE = 2000  # per call of encode_batch
 

@@ -28,7 +28,7 @@ from training.sinkhorn import sinkhorn, sinkhorn_reference
 from training import evaluate as evaluation
 
 TEXT_WEIGHTS = {
-    "gsm8k": 3.0, "gsm8k_chat": 2.0, "pydocs": 13.0, "stdlib": 9.0, "sympy": 4.0, "numpy": 3.0, "networkx": 2.5,
+    "gsm8k": 1.2, "gsm8k_chat": 0.8, "pydocs": 13.0, "stdlib": 9.0, "sympy": 4.0, "numpy": 3.0, "networkx": 2.5,
     "postgres": 7.0, "rust": 4.5, "node": 3.0, "wordnet": 3.0,
 }  # fmt: skip
 FINISH_SYNTHETIC = 0.7
@@ -46,8 +46,8 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--length", type=int, default=1024)
     p.add_argument("--long-rows", type=int, default=16)
     p.add_argument("--long-length", type=int, default=4096)
-    p.add_argument("--synthetic-share", type=float, default=0.46)
-    p.add_argument("--synthetic-tokens", type=int, default=150_000_000)
+    p.add_argument("--synthetic-share", type=float, default=0.58)
+    p.add_argument("--synthetic-tokens", type=int, default=360_000_000)
     p.add_argument("--synthetic-chunk", type=int, default=10_000_000)
     p.add_argument("--processes", type=int, default=8)
     p.add_argument("--muon-lr", type=float, default=4e-3)
@@ -56,6 +56,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--problems", type=int, default=512)
     p.add_argument("--texts", type=int, default=64)
     p.add_argument("--new-tokens", type=int, default=192)
+    p.add_argument("--gsm8k-test", type=Path, help="GSM8K's test file, to report exact match on its first problems")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--device", default="cuda")
     p.add_argument("--no-compile", action="store_true")
@@ -265,6 +266,7 @@ class Run:
         report = evaluation.evaluate(
             self.model, self.model.prepare(True), self.model.flags(True), tokenizer, held_out,
             problems=a.problems, texts=a.texts, new_tokens=a.new_tokens, rows=a.rows, length=a.length,
+            gsm8k_test=a.gsm8k_test,
         )  # fmt: skip
         (a.out / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False))
         self.log({"report": report})

@@ -9,23 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.evaluation.arithmetic import (
-    LARGEST,
     Problem,
     Split,
     as_chat,
     as_text,
     exact_match,
     extract_answer,
-    in_held_out_band,
     problems,
     sample_problem,
     templates,
 )
-from outrider.evaluation.arithmetic_drills import drill
+from outrider.evaluation.arithmetic.drills import drill
+from outrider.evaluation.arithmetic.template import LARGEST, in_held_out_band
+from outrider.evaluation.arithmetic.words import LEXICONS
 
 STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
 DRILL = re.compile(r"(\d+) ([-+*/]) (\d+) = (?:<<\d+[-+*/]\d+=\d+>>)?(\d+)")
-SPLITS: tuple[Split, ...] = ("train", "heldout")
+SPLITS: tuple[Split, ...] = ("train", "heldout", "far")
+UNSEEN: tuple[Split, ...] = ("heldout", "far")
 
 
 def compute(left: int, sign: str, right: int) -> int:
@@ -74,32 +75,67 @@ def test_a_seed_determines_valid_problems(seed: int, split: Split) -> None:
 
 
 def test_templates_of_the_splits_are_apart() -> None:
-    train = {template.name for group in templates("train") for template in group}
-    held_out = {template.name for group in templates("heldout") for template in group}
-    assert len(train) >= 40 and len(held_out) >= 8
-    assert not train & held_out
-    assert {problem.template for problem in sample("train", 8000)} <= train
-    assert {problem.template for problem in sample("heldout", 4000)} == held_out
+    names = {split: [template.name for template in templates(split)] for split in SPLITS}
+    assert len(names["train"]) >= 1000 and len(names["heldout"]) >= 200 and len(names["far"]) >= 8
+    everything = [name for of_split in names.values() for name in of_split]
+    assert len(set(everything)) == len(everything)
+    for split in SPLITS:
+        assert {problem.template for problem in sample(split, 4000)} <= set(names[split])
+
+
+def test_every_part_of_a_held_out_story_is_taught() -> None:
+    taught = {word for template in templates("train") for word in _parts(template.name)}
+    assert {word for template in templates("heldout") for word in _parts(template.name)} <= taught
+
+
+def _parts(template_name: str) -> set[str]:
+    setting, _, parts = template_name.partition(": ")
+    return {f"{setting}: {part}" for part in parts.split()}
+
+
+def test_training_stories_have_many_surfaces() -> None:
+    surfaces = {re.sub(r"\d+", "0", problem.question) for problem in sample("train", 20000)}
+    assert len(surfaces) > 15000
+
+
+def test_held_out_words_do_not_occur_in_training() -> None:
+    lexicon = LEXICONS["heldout"]
+    nouns = lexicon.things + lexicon.foods + lexicon.animals + lexicon.containers
+    words = {noun.one for noun in nouns} | {person.name for person in lexicon.people}
+    for problem in sample("train", 20000):
+        assert words.isdisjoint(re.findall(r"[A-Za-z]+", problem.question)), problem
 
 
 def test_training_questions_never_state_a_held_out_number() -> None:
-    for problem in sample("train", 8000):
+    for problem in sample("train", 20000):
         assert not any(in_held_out_band(int(n)) for n in re.findall(r"\d+", problem.question)), problem
 
 
-def test_every_held_out_question_states_a_held_out_number() -> None:
-    for problem in sample("heldout", 4000):
+@pytest.mark.parametrize("split", UNSEEN)
+def test_every_unseen_question_states_a_held_out_number(split: Split) -> None:
+    for problem in sample(split, 4000):
         assert any(in_held_out_band(int(n)) for n in re.findall(r"\d+", problem.question)), problem
 
 
-def test_no_13_words_of_held_out_stories_occur_in_training() -> None:
+def test_no_13_words_of_unseen_questions_occur_in_training() -> None:
     def grams(problem: Problem) -> set[str]:
-        words = as_text(problem).split()
+        words = problem.question.split()
         return {" ".join(words[i : i + 13]) for i in range(len(words) - 12)}
 
-    held_out = set().union(*map(grams, sample("heldout", 4000)))
-    for problem in sample("train", 30000):
-        assert not held_out & grams(problem), problem
+    unseen = set().union(*(grams(problem) for split in UNSEEN for problem in sample(split, 4000)))
+    for problem in sample("train", 20000):
+        assert not unseen & grams(problem), problem
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_sentences_are_well_formed(split: Split) -> None:
+    for problem in sample(split, 4000):
+        assert not re.search(r"  | [.?,]|,[A-Za-z]|[<>\[\]|{}@]", problem.question), problem
+        assert problem.question.endswith("?") and all(s[0].isupper() or s[0].isdigit() for s in sentences(problem))
+
+
+def sentences(problem: Problem) -> list[str]:
+    return re.split(r"(?<=[.?]) ", problem.question)
 
 
 def test_drills_are_true() -> None:

@@ -1,4 +1,4 @@
-"""Training stories about time, distance, age, rows, rates and areas (format: see arithmetic_templates.py)."""
+"""Training stories about time, distance, age, rows, rates and areas (format: see goods_stories.py)."""
 
 MEASURE_STORIES = """
 activity_minutes: a 10-60, b 10-60, c 5-60

@@ -3,7 +3,7 @@
 Format, one story a block: `name: number low-high, ..., derived = a * b`; then `Q` lines, one sentence of the
 question each, and `A` lines, one step each: `A result = left op right | sentence with {=}`, where `{=}` is
 replaced by `left op right = <<left op right=result>>result`. Paraphrases are separated by `|`; a line that
-begins with blanks continues the one before. Words in braces are numbers or slots of `arithmetic.py`.
+begins with blanks continues the one before. Words in braces are numbers or slots of problems.py.
 """
 
 GOODS_STORIES = """

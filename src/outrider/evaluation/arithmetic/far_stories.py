@@ -1,9 +1,9 @@
-"""Held-out stories for the arithmetic generator: never used for training (format: see arithmetic_templates.py).
+"""Stories of the split `far`: never used for training (format: see goods_stories.py).
 
-Each combines operations and turns of phrase that training stories teach, in a setting that none of them has.
+Each combines operations that training stories teach, in a setting and in sentences that none of them has.
 """
 
-HELD_OUT_STORIES = """
+FAR_STORIES = """
 bracelet_beads: n 2-9, m 11-60, k 10-90
 Q {name} makes {n} bracelets with {m} beads on each, and {k} beads are left in the bowl. | For a gift {name}
   puts {m} beads on each of {n} bracelets. {He} still has {k} beads.
@@ -61,4 +61,27 @@ Q A mountain path is {t} miles long. {name} walks {a} miles in the first week an
 Q How many miles are left? | How many miles does {he} still have to walk?
 A used = a + b | In two weeks {name} walks {=} miles.
 A left = t - used | That leaves {=} miles.
+
+aquarium_move: a 20-300, k 5-99, m 5-99
+Q An aquarium has {a} fish. | There are {a} fish in an aquarium.
+Q Then {k} more fish are born. | It buys {k} more fish.
+Q Then {m} fish are moved to another aquarium. | It gives away {m} fish.
+Q How many fish are there now? | How many fish does the aquarium have now?
+A more = a + k | That makes {=} fish.
+A left = more - m | That leaves {=} fish.
+
+aquarium_bags: a 20-300, n 2-9, m 4-40
+Q An aquarium has {a} fish. | There are {a} fish in an aquarium.
+Q It buys {n} bags with {m} fish in each. | Then {n} tanks with {m} fish each arrive.
+Q How many fish are there now? | How many fish does the aquarium have now?
+A new = n * m | The new ones are {=} fish.
+A total = a + new | That makes {=} fish.
+
+aquarium_tanks: a 20-300, k 5-99, d 2-9
+Q An aquarium has {a} fish. | There are {a} fish in an aquarium.
+Q Then {k} fish are moved to another aquarium. | It gives away {k} fish.
+Q All the fish are divided equally among {d} tanks. | The fish are put equally into {d} tanks.
+Q How many fish are in each tank? | How many fish does each tank hold?
+A left = a - k | That leaves {=} fish.
+A each = left / d | In each tank there are {=} fish.
 """

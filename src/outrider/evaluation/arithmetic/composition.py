@@ -1,0 +1,107 @@
+"""Stories composed of interchangeable parts: a beginning, moves, an end.
+
+Each part is a sentence with many surfaces and at most two worked steps. A *setting* lists the parts that go together
+(a person and things, a place, an animal herd, a purse, a bill, an activity); every sequence of parts with one to three
+steps is a template of its own. One composition in `HELD_OUT_EVERY`, chosen by a checksum of its name, is held out.
+
+In a part, `have` is the quantity before it and `now` the quantity after it; other names are numbers of the part.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from outrider.evaluation.arithmetic.template import Template, build
+
+HELD_OUT_EVERY = 6
+MOST_STEPS = 3
+MOST_MOVES = 3
+_SLOT = re.compile(r"{(\w+)}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """`numbers` as in `template.build`; `says` is a pattern; `steps` are (formula, pattern with `{=}`)."""
+
+    name: str
+    numbers: tuple[str, ...]
+    says: str
+    steps: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    beginnings: tuple[Part, ...]
+    moves: tuple[Part, ...]
+    ends: tuple[Part, ...]
+
+
+_SHORTHANDS = {
+    "@then ": (
+        "[|[Then|Later|After that|The next day|On {day}|In the afternoon|In the evening|A week later|Soon after"
+        "|The day after|Before dinner|After lunch|At noon|That week|Next|At the weekend|A few days later"
+        "|In the morning|A month later|On the way home|Today|By the evening], ]"
+    ),
+    "@who": "[{name}|{he}]",
+    "@equally": "[equally|evenly|in equal parts]",
+    "@how_many_now": (
+        "[How many {items} <are/were> there [now|in the end|at the end|after that|@all]?|How many {items} is that"
+        " [now|@all]?|What is the number of {items} [now|in the end]?]"
+    ),
+    "@all": "[in all|in total|altogether|together]",
+    "@giver": "[{friend}|{his} @relative|a neighbor|someone at {place}]",
+    "@receiver": "[{friend}|{his} @relative|a neighbor|a child|someone at {place}]",
+    "@relative": (
+        "[aunt|uncle|mother|father|sister|brother|grandmother|grandfather|teacher|boss|roommate|best friend|coach]"
+    ),
+}
+
+
+def part(name: str, numbers: str, says: str, *steps: str) -> Part:
+    """A part; `numbers` are separated by commas, a step is `formula | pattern`; line breaks count as blanks."""
+    names = tuple(n.strip() for n in numbers.split(",")) if numbers else ()
+    says = " ".join(says.split()).replace(" |", "|").replace(" ]", "]")
+    for short, pattern in _SHORTHANDS.items():
+        says = says.replace(short, pattern)
+    worked = (step.partition(" | ") for step in steps)
+    return Part(name, names, says, tuple((formula, pattern) for formula, _, pattern in worked))
+
+
+def compositions(setting: Setting, held_out: bool) -> Iterator[Template]:
+    """The templates of a setting that are held out, or those that are not."""
+    for beginning, end in product(setting.beginnings, setting.ends):
+        for count in range(MOST_MOVES + 1):
+            for moves in product(setting.moves, repeat=count):
+                parts = (beginning, *moves, end)
+                if not 1 <= sum(len(p.steps) for p in parts) <= MOST_STEPS:
+                    continue
+                name = f"{setting.name}: " + " ".join(p.name for p in parts)
+                if (zlib.crc32(name.encode()) % HELD_OUT_EVERY == 0) == held_out:
+                    yield _join(name, parts)
+
+
+def _join(name: str, parts: tuple[Part, ...]) -> Template:
+    numbers: list[str] = []
+    question: list[str] = []
+    steps: list[tuple[str, str]] = []
+    have = "nothing"
+    for index, p in enumerate(parts):
+        own = {text.split()[0]: f"{text.split()[0]}{index}" for text in (*p.numbers, *(f for f, _ in p.steps))}
+        names = own | {"have": have}
+        numbers += [_rename_words(number, names) for number in p.numbers]
+        question.append(_rename_slots(p.says, names))
+        for formula, pattern in p.steps:
+            steps.append((_rename_words(formula, names), _rename_slots(pattern, names).replace("{=}", "{equation}")))
+        have = own.get("now", have)
+    return build(name, numbers, question, steps)
+
+
+def _rename_words(text: str, names: dict[str, str]) -> str:
+    return " ".join(names.get(word, word) for word in text.split())
+
+
+def _rename_slots(pattern: str, names: dict[str, str]) -> str:
+    return _SLOT.sub(lambda found: "{" + names.get(found[1], found[1]) + "}", pattern)
