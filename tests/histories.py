@@ -21,8 +21,10 @@ from outrider.sampling.params import SamplingParams
 VOCAB = 64
 WINDOW = 16
 LONGEST = 320
+BASES = 4  # texts whose beginnings prompts share
+BOOK = 32  # asks of each base that come up again and again, so that their plain answers can be kept
 SHAPE: dict[str, Any] = {
-    "num_hidden_layers": 3, "compress_ratios": [0, 4, 128, 0], "num_hash_layers": 1, "hc_sinkhorn_iters": 2,
+    "num_hidden_layers": 2, "compress_ratios": [4, 128, 0], "num_hash_layers": 1, "hc_sinkhorn_iters": 2,
     "hc_mult": 2, "sliding_window": WINDOW, "vocab_size": VOCAB, "max_position_embeddings": 512, "hidden_size": 32,
     "num_attention_heads": 2, "head_dim": 32, "q_lora_rank": 16, "o_lora_rank": 16, "n_routed_experts": 4,
     "moe_intermediate_size": 32, "index_n_heads": 8,
@@ -74,7 +76,7 @@ class History:
 
 @cache
 def tiny_model(seed: int = 0, **overrides: Any) -> Model:
-    """Three narrow layers, one of each kind: a step of one request takes some milliseconds."""
+    """Two narrow layers that compress, each with its window, and the MTP layer, which has only a window."""
     config = parse_model_config(tiny_config(**{**SHAPE, **overrides}))
     weights = random_tensors(config, seed)
     with torch.inference_mode():
@@ -121,39 +123,58 @@ def make_history(seed: int) -> History:
         most = 1 if crowd else 3
         pages = {"window_pages": window_pages + rng.randint(0, most), "entry_pages": entry_pages + rng.randint(0, most)}
         options = options.model_copy(update=pages)
-    base = [rng.randrange(2, VOCAB) for _ in range(LONGEST)]
+    text = rng.randrange(BASES)
+    base = _base(text)
     asks: list[Ask] = []
     step = 0
     for _ in range(rng.randint(2, 6)):
-        ask = _ask(rng, base, context, depth, step)
+        asked = _book(text, rng.randrange(BOOK)) if rng.random() < 0.7 else _ask(rng, base)
+        ask = _arrival(rng, asked, context, depth, step)
         if crowd:
-            length = rng.choice([128, 128, 256]) - rng.randint(0, 14)
+            length = rng.choice([128, 128, 256]) - rng.randint(0, 11)
             prompt = (*base[: rng.choice([0, 0, 128])], *(rng.randrange(2, VOCAB) for _ in range(length)))[:length]
-            ask = replace(ask, prompt=prompt, params=replace(ask.params, max_tokens=20))
+            ask = replace(ask, prompt=prompt, params=replace(ask.params, max_tokens=16))
         asks.append(ask)
         if rng.random() < 0.15:  # three samples of one prompt
             leader = len(asks) - 1
             for index in (1, 2):
                 params = replace(ask.params, seed=derived_seed(ask.params.seed or 0, index), n=1)
                 asks.append(replace(ask, params=params, follows=leader, aborted=None, right=_right(rng, depth)))
-        step += rng.choice([0, 0, 1, 2, 3]) if crowd else rng.choice([0, 0, 1, 2, 5, 12])
+        step += rng.choice([0, 0, 1, 2, 3]) if crowd else rng.choice([0, 0, 1, 2, 4, 7])
     return History(seed, depth, options, tuple(asks), poison=rng.random() < 0.5)
 
 
-def _ask(rng: random.Random, base: list[int], context: int, depth: int, step: int) -> Ask:
-    prompt = _prompt(rng, base, context)
+def _base(text: int) -> list[int]:
+    rng = random.Random(f"base {text}")
+    return [rng.randrange(2, VOCAB) for _ in range(LONGEST)]
+
+
+@cache
+def _book(text: int, page: int) -> Ask:
+    return _ask(random.Random(f"ask {text} {page}"), _base(text))
+
+
+def _ask(rng: random.Random, base: list[int]) -> Ask:
+    """What is asked for: all that its plain answer depends on."""
     params = _params(rng)
-    plain_stop = rng.random() < 0.3
     return Ask(
-        prompt=tuple(prompt),
+        prompt=tuple(_prompt(rng, base)),
         params=params,
         mask=(rng.randrange(10_000), rng.randint(1, 7)) if rng.random() < 0.25 else None,
+        stop_at=rng.randrange(params.max_tokens) if rng.random() < 0.3 else None,
+    )
+
+
+def _arrival(rng: random.Random, ask: Ask, context: int, depth: int, step: int) -> Ask:
+    """When and how it comes to the engine."""
+    return replace(
+        ask,
+        prompt=ask.prompt[: context - 1],
         arrives=step,
         aborted=step + rng.randint(0, 15) if rng.random() < 0.15 else None,
         priority=rng.choice([0, 0, 0, 1, -1]),
         speculation=rng.choice([0, 1, 2]) if rng.random() < 0.2 else None,
         right=_right(rng, depth),
-        stop_at=rng.randrange(params.max_tokens) if plain_stop else None,
     )
 
 
@@ -163,10 +184,10 @@ def _right(rng: random.Random, depth: int) -> tuple[int, ...] | None:
     return tuple(rng.randint(0, depth) for _ in range(rng.randint(1, 4)))
 
 
-def _prompt(rng: random.Random, base: list[int], context: int) -> list[int]:
+def _prompt(rng: random.Random, base: list[int]) -> list[int]:
     kind = rng.random()
     if kind < 0.25:
-        length = rng.randint(1, 40)
+        length = rng.randint(1, rng.choice([2, 40, 40]))
     elif kind < 0.45:
         length = 4 * rng.randint(1, 9) + rng.randint(-1, 1)
     elif kind < 0.55:
@@ -177,7 +198,6 @@ def _prompt(rng: random.Random, base: list[int], context: int) -> list[int]:
         length = rng.randint(115, 145)
     else:
         length = rng.choice([250, 254, 255, 256, 257, 258, 260])
-    length = min(length, context - 1)
     shared = rng.choice([0, length, length - 1, 127, 128, 129, 255, 256])
     shared = max(0, min(shared, length))
     return base[:shared] + [rng.randrange(2, VOCAB) for _ in range(length - shared)]
@@ -187,7 +207,7 @@ def _params(rng: random.Random) -> SamplingParams:
     def often(probability: float) -> bool:
         return rng.random() < probability
 
-    max_tokens = rng.choice([1, 2, 3, 5, 8, 12, 16, 20])
+    max_tokens = rng.choice([1, 2, 3, 5, 8, 12, 16])
     changed: dict[str, Any] = {"max_tokens": max_tokens, "seed": rng.getrandbits(64)}
     if often(0.6):
         changed["temperature"] = 0.7

@@ -1,19 +1,22 @@
 """Histories against the engine: whatever else runs, each request's tokens are those of plain decode, alone.
 
-    python -m tests.simulate --histories 10000 --seed 0 --processes 4
+    python -m tests.simulate --histories 10000 --seed-start 0 --processes 4
 
-A failure prints the seed of its history; `--histories 1 --seed S` repeats it.
+A failure prints the seed of its history; `--histories 1 --seed-start S` repeats it. The last line is JSON: how many
+histories, the seeds that failed, seconds, and what happened in them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import multiprocessing
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -42,7 +45,17 @@ class Answer:
 
 
 def plain_answer(ask: Ask, context: int) -> Answer:
-    """The request alone, without speculation and without prefix reuse."""
+    """The request alone, without speculation and without prefix reuse. What was answered once is kept."""
+    key = repr((ask.prompt, ask.params, ask.mask, context))
+    if key not in _answers:
+        _answers[key] = _answer(ask, context)
+    return _answers[key]
+
+
+_answers: dict[str, Answer] = {}
+
+
+def _answer(ask: Ask, context: int) -> Answer:
     options = EngineConfig(max_model_len=context, max_num_seqs=1, enable_prefix_caching=False)
     engine = Engine(tiny_model().trunk, engine_config=options)
     request = engine.add_request(ask.prompt, ask.params, mask=ask.new_mask())
@@ -53,14 +66,19 @@ def plain_answer(ask: Ask, context: int) -> Answer:
     return Answer(request.output_token_ids, request.finish_reason, logprobs, request.prompt_logprobs)
 
 
-def with_stop(ask: Ask, context: int) -> Ask:
-    """Chooses the stop token from what plain decode says."""
-    if ask.stop_at is None:
-        return ask
-    tokens = plain_answer(ask, context).token_ids
-    if not tokens:
-        return ask
-    return replace(ask, params=replace(ask.params, stop_token_ids=(tokens[ask.stop_at % len(tokens)],)))
+def with_stop(ask: Ask, answer: Answer, context: int) -> tuple[Ask, Answer]:
+    """Makes an output token of plain decode the stop token; the ask with it and what plain decode says then.
+
+    What stands in front of a stop token does not depend on it, unless `min_tokens` bans it for a while.
+    """
+    if ask.stop_at is None or not answer.token_ids:
+        return ask, answer
+    stop = answer.token_ids[ask.stop_at % len(answer.token_ids)]
+    ask = replace(ask, params=replace(ask.params, stop_token_ids=(stop,)))
+    if ask.params.min_tokens:
+        return ask, plain_answer(ask, context)
+    end = answer.token_ids.index(stop) + 1
+    return ask, replace(answer, token_ids=answer.token_ids[:end], finish_reason="stop", logprobs=answer.logprobs[:end])
 
 
 class Simulation:
@@ -70,8 +88,12 @@ class Simulation:
         self.history = history
         context = history.options.max_model_len
         assert context is not None
-        self.asks = [with_stop(ask, context) for ask in history.asks]
-        self.answers = [plain_answer(ask, context) for ask in self.asks]
+        self.asks: list[Ask] = []
+        self.answers: list[Answer] = []
+        for asked in history.asks:
+            ask, answer = with_stop(asked, plain_answer(asked, context), context)
+            self.asks.append(ask)
+            self.answers.append(answer)
         model = tiny_model()
         speculative = (
             SpeculativeConfig(method="mtp", num_speculative_tokens=history.depth) if history.depth > 0 else None
@@ -220,28 +242,35 @@ def simulate(seed: int) -> tuple[int, str | None, Counter[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulate", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first history")
+    parser.add_argument("--seed-start", type=int, default=0, help="seed of the first history; the others follow it")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args(arguments)
-    seeds = range(options.seed, options.seed + options.histories)
+    seeds = range(options.seed_start, options.seed_start + options.histories)
     started = time.monotonic()
-    failures = 0
+    failed: list[int] = []
     total: Counter[str] = Counter()
-    if options.processes > 1:
-        pool = multiprocessing.get_context("spawn").Pool(options.processes)
-        results = pool.imap_unordered(simulate, seeds, chunksize=4)
-    else:
-        results = map(simulate, seeds)  # type: ignore[assignment]
-    for done, (seed, wrong, happened) in enumerate(results, 1):
-        total += happened
-        if wrong is not None:
-            failures += 1
-            print(f"FAILED {wrong}\n    repeat: python -m tests.simulate --histories 1 --seed {seed}", flush=True)
-        if done % 200 == 0:
-            print(f"{done} histories, {failures} failed, {time.monotonic() - started:.0f} s", flush=True)
-    seconds = time.monotonic() - started
-    print(f"{options.histories} histories in {seconds:.0f} s: {failures} failed. {dict(sorted(total.items()))}")
-    return failures > 0
+    with contextlib.ExitStack() as stack:
+        results: Iterable[tuple[int, str | None, Counter[str]]] = map(simulate, seeds)
+        if options.processes > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(options.processes))
+            results = pool.imap_unordered(simulate, seeds, chunksize=4)
+        for done, (seed, wrong, happened) in enumerate(results, 1):
+            total += happened
+            if wrong is not None:
+                failed.append(seed)
+                again = f"python -m tests.simulate --histories 1 --seed-start {seed}"
+                print(f"FAILED {wrong}\n    repeat: {again}", flush=True)
+            if done % 200 == 0:
+                print(f"{done} histories, {len(failed)} failed, {time.monotonic() - started:.0f} s", flush=True)
+    summary = {
+        "histories": options.histories,
+        "seed_start": options.seed_start,
+        "failed_seeds": sorted(failed),
+        "seconds": round(time.monotonic() - started, 1),
+        "happened": dict(sorted(total.items())),
+    }
+    print(json.dumps(summary))
+    return bool(failed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Drafters whose guesses are known: the cache is kept by the real one, the tokens are replaced."""
+"""Drafters whose guesses are known: the cache is kept by the real one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -50,19 +51,19 @@ class BatchedOracle:
         self._known[id(pages)] = (pages, list(truth), right, [])
 
     def run(self, jobs: Sequence[DraftJob]) -> list[list[int]]:
-        own = self._inner.run(jobs)
-        return [self._drafts(job) if id(job.pages) in self._known else d for job, d in zip(jobs, own, strict=True)]
+        return self._inner.run([self._told(job) if id(job.pages) in self._known else job for job in jobs])
 
-    def _drafts(self, job: DraftJob) -> list[int]:
+    def _told(self, job: DraftJob) -> DraftJob:
+        """The same job with the oracle's tokens in place of draws: the MTP layer writes the rows of what is drafted."""
         if job.depth == 0:
-            return []
+            return job
         _, truth, pattern, proposals = self._known[id(job.pages)]
-        drafts = truth[job.start + len(job.token_ids) :][: job.depth]
-        right = min(pattern[len(proposals) % len(pattern)], len(drafts))
-        if right < len(drafts):
-            drafts[right] = (drafts[right] + 1) % self._vocab_size
+        tokens = truth[job.start + len(job.token_ids) :][: job.depth]
+        right = min(pattern[len(proposals) % len(pattern)], len(tokens))
+        if right < len(tokens):
+            tokens[right] = (tokens[right] + 1) % self._vocab_size
         proposals.append(right)
-        return drafts
+        return replace(job, draw=lambda _, drafts: tokens[len(drafts)] if len(drafts) < len(tokens) else None)
 
 
 class TargetCopyDrafter:
