@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from tests.engine.drafters import BatchedOracle
-from tests.histories import VOCAB, least_pages, tiny_model
+from tests.engine.tiny_engine import assert_empty, drain, engine_of, output, prompt_of, record_work
+from tests.histories import VOCAB, least_pages
 
-from outrider.config import EngineConfig, SpeculativeConfig
-from outrider.engine.engine import Engine
-from outrider.engine.request import Request, Status
-from outrider.engine.scheduler import Work
-from outrider.sampling.params import SamplingParams
+from outrider.config import EngineConfig
+from outrider.engine.request import Status
 from outrider.speculative.drafter import DraftJob, MtpDrafter
-
-Execute = Callable[[Sequence[Work]], object]
-
-
-def engine_of(depth: int = 0, **options: object) -> Engine:
-    speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=depth) if depth else None
-    settings = EngineConfig.model_validate({"max_model_len": 320, "enable_prefix_caching": False, **options})
-    return Engine(*tiny_model(), speculative, settings)
-
-
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(2, VOCAB) for _ in range(length)]
-
-
-def output(max_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-
-
-def record_work(engine: Engine) -> list[list[tuple[Request, int, int]]]:
-    """(request, rows, drafts among them) of each step from now on."""
-    steps: list[list[tuple[Request, int, int]]] = []
-    schedule = engine.scheduler.schedule
-
-    def recorded() -> list[Work]:
-        work = schedule()
-        steps.append([(item.request, item.count, len(item.request.drafts)) for item in work])
-        return work
-
-    engine.scheduler.schedule = recorded  # type: ignore[method-assign]
-    return steps
-
-
-def drain(engine: Engine, most: int = 2000) -> None:
-    for _ in range(most):
-        if not engine.has_unfinished:
-            return
-        engine.step()
-    raise AssertionError(f"requests were left after {most} steps")
-
-
-def assert_empty(engine: Engine) -> None:
-    assert not engine.scheduler.running
-    assert not engine.scheduler.waiting
-    for pool in (engine.cache.window_pool, engine.cache.entry_pool):
-        assert pool.free_count == pool.count - 1
 
 
 class FillingDrafter:
