@@ -12,7 +12,7 @@ from tests.masks import HashMask
 from tests.tiny import random_tensors, tiny_config
 
 from outrider.config import ConfigError, EngineConfig, Numerics, parse_model_config
-from outrider.engine.engine import page_counts
+from outrider.engine.memory_plan import page_counts
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
 from outrider.sampling.noise import derived_seed

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outrider.cli.timed_run import TimedRun
     from outrider.config import SpeculativeConfig
 
-_SAMPLING, _SPECULATION, _OUTPUT = "Sampling", "Speculation", "Output"
+_SAMPLING, _SPECULATION, _ENGINE, _OUTPUT = "Sampling", "Speculation", "Engine", "Output"
 
 
 def generate(
@@ -26,13 +26,7 @@ def generate(
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Treat the prompt as a user's turn and answer it.")] = False,
     max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Most tokens, prompt included (default: the model's).")
-    ] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")] = False,
-    exact_qat: Annotated[
-        bool, typer.Option("--exact-qat", help="Round activations to FP8 too, as in training (slower).")
-    ] = False,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", rich_help_panel=_SAMPLING)] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the k best tokens; 0 keeps all.", rich_help_panel=_SAMPLING)] = 0,
     top_p: Annotated[
@@ -57,6 +51,56 @@ def generate(
     pairs: Annotated[
         int, typer.Option(min=2, max=100, help="Timed runs of each arm in --compare.", rich_help_panel=_SPECULATION)
     ] = 3,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Most tokens, prompt included (default: the model's).", rich_help_panel=_ENGINE)
+    ] = None,
+    max_num_seqs: Annotated[
+        int, typer.Option(help="Requests at a time that memory is set aside for.", rich_help_panel=_ENGINE)
+    ] = 1,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(help="Rows of a step: a longer prompt is computed in chunks.", rich_help_panel=_ENGINE)
+    ] = 256,
+    gpu_memory_utilization: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the available memory (on the CPU: of the machine's) for weights, cache and workspace: more "
+            "than 0, at most 1 (default: 0.9).",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|fp8|bf16|float32",
+            help="Rounding of cached KV rows; auto is what the model was trained with. The CPU stores float32 whatever "
+            "the rounding.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = "auto",
+    indexer_dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="fp4|fp8|bf16|float32",
+            help="Rounding of the indexer's keys and queries; fp4 is what the model was trained with. The CPU stores "
+            "float32 whatever the rounding.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = "fp4",
+    exact_qat: Annotated[
+        bool,
+        typer.Option(
+            "--exact-qat", help="Round activations to FP8 too, as in training (slower).", rich_help_panel=_ENGINE
+        ),
+    ] = False,
+    enable_prefix_caching: Annotated[
+        bool,
+        typer.Option(
+            "--enable-prefix-caching/--no-enable-prefix-caching",
+            help="Reuse computed prompts. Off here: one request has nobody to share with, and runs of --compare would "
+            "skip their prompts.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = False,
     show_drafts: Annotated[
         bool | None,
         typer.Option(
@@ -74,6 +118,7 @@ def generate(
 ) -> None:
     """Continue a text with DeepSeek-V4, drafting with its MTP layer if asked to."""
     from outrider.cli.prompt import read_prompt
+    from outrider.config import parse_engine_config, parse_numerics
     from outrider.sampling.params import SamplingParams
 
     text = read_prompt(prompt, chat=chat)
@@ -87,6 +132,18 @@ def generate(
         max_tokens=max_tokens,
         ignore_eos=ignore_eos,
     )
+    options = parse_engine_config(
+        {
+            "max_model_len": max_model_len,
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "gpu_memory_utilization": gpu_memory_utilization,
+            "enable_prefix_caching": enable_prefix_caching,
+        }
+    )
+    numerics = parse_numerics(
+        {"kv_cache_dtype": kv_cache_dtype, "indexer_dtype": indexer_dtype, "activation_fp8": exact_qat}
+    )
 
     with slow_import():
         from outrider.cli.session import open_session
@@ -97,8 +154,9 @@ def generate(
         params,
         speculation,
         chat=chat,
-        max_model_len=max_model_len,
-        exact_qat=exact_qat,
+        options=options,
+        numerics=numerics,
+        engines=2 if compare else 1,
         quiet=json_output,
         show_drafts=show_drafts,
     )
@@ -174,4 +232,5 @@ def _summary(session: Session, run: TimedRun) -> str:
             f"acceptance length {statistics.acceptance_length:.2f}, by position {shares or '-'}"
             + ("" if distinct is None else f"; distinct 4-grams {distinct:.2f}")
         )
+    lines.append(f"memory: {session.loaded.plan.describe()}")
     return "\n".join(lines)

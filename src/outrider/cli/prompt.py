@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from outrider.config import ConfigError, ModelConfig
+from outrider.config import ConfigError, EngineConfig, ModelConfig
 
 if TYPE_CHECKING:
     from outrider.text.tokenizer import Tokenizer
@@ -44,15 +44,12 @@ def encode_prompt(text: str, tokenizer: Tokenizer, *, chat: bool) -> list[int]:
     return tokenizer.chat_prompt(text) if chat else tokenizer.completion_prompt(text)
 
 
-def context_length(config: ModelConfig, max_model_len: int | None, prompt_tokens: int, max_tokens: int) -> int:
+def context_length(config: ModelConfig, options: EngineConfig, prompt_tokens: int, max_tokens: int) -> int:
     """Positions that this request may take, so that the cache is no larger than it needs to be.
 
     Raises ConfigError before any weight is read: a limit outside the model's, or a prompt that leaves no room.
     """
-    limit = config.max_position_embeddings
-    if max_model_len is not None and not 1 <= max_model_len <= limit:
-        raise ConfigError(f"max_model_len: {max_model_len} is outside [1, {limit}] (max_position_embeddings)")
-    limit = limit if max_model_len is None else max_model_len
+    limit = options.context_of(config)
     if prompt_tokens >= limit:
         raise ConfigError(f"prompt: its {prompt_tokens} tokens leave no room in a context of {limit}")
     return min(limit, prompt_tokens + max_tokens)

@@ -26,13 +26,11 @@ class Session:
     params: SamplingParams
     speculation: SpeculativeConfig | None
     loaded: LoadedModel
-    max_model_len: int
     quiet: bool  # --json: nothing but the object
     show_drafts: bool | None
 
     def engine(self, speculation: SpeculativeConfig | None) -> Engine:
-        alone = EngineConfig(max_model_len=self.max_model_len, max_num_seqs=1, enable_prefix_caching=False)
-        return self.loaded.engine(speculation, alone)
+        return self.loaded.engine(speculation)
 
     def text_stream(self) -> TextStream:
         return TextStream(self.tokenizer, sys.stdout, colour=wants_colour(self.show_drafts, sys.stdout))
@@ -45,24 +43,30 @@ def open_session(
     speculation: SpeculativeConfig | None,
     *,
     chat: bool,
-    max_model_len: int | None,
-    exact_qat: bool,
+    options: EngineConfig,
+    numerics: Numerics,
+    engines: int,
     quiet: bool,
     show_drafts: bool | None,
 ) -> Session:
-    """Everything that can be refused is refused before weights are read. Raises ConfigError and CheckpointError."""
+    """Everything that can be refused is refused before weights are read. Raises ConfigError and CheckpointError.
+
+    engines: how many the session will make.
+    """
     checkpoint = Checkpoint.open(shipped_model() if model is None else model)
     if speculation is not None:
         checkpoint.require_drafter(speculation.method)
     tokenizer = load_tokenizer(checkpoint)
     prompt = encode_prompt(text, tokenizer, chat=chat)
-    length = context_length(checkpoint.config, max_model_len, len(prompt), params.max_tokens)
+    length = context_length(checkpoint.config, options, len(prompt), params.max_tokens)
     with progress_bar("loading", hidden=quiet, byte_count=True) as progress:
         loaded = load_model(
             checkpoint,
             speculative_config=speculation,
-            numerics=Numerics.exact_qat() if exact_qat else Numerics(),
+            engine_config=options.model_copy(update={"max_model_len": length}),
+            numerics=numerics,
             progress=progress,
+            engines=engines,
         )
     return Session(
         model_name=checkpoint.folder.name if model is None else model,
@@ -71,7 +75,6 @@ def open_session(
         params=params,
         speculation=speculation,
         loaded=loaded,
-        max_model_len=length,
         quiet=quiet,
         show_drafts=show_drafts,
     )

@@ -33,7 +33,14 @@ class _Stream:
 
 
 class AsyncEngine:
-    """Owns an Engine from `start` to `stop`; nothing else may touch it in between."""
+    """Owns an Engine from `start` to `stop`; nothing else may touch it in between.
+
+        engine, tokenizer = open_engine("path/or/hub-id", max_num_seqs=32, max_model_len=4096)   # engine.loading
+        service = AsyncEngine(engine)
+        service.start()
+
+    The options are `open_engine`'s, the same as those of `LLM`.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

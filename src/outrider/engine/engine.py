@@ -10,6 +10,7 @@ from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
 from outrider.cache.prefix import block_names
 from outrider.config import ConfigError, EngineConfig, SpeculativeConfig
+from outrider.engine.memory_plan import COMPRESSION_REACH, page_counts
 from outrider.engine.request import Request, Status, StepOutput
 from outrider.engine.runner import Runner
 from outrider.engine.scheduler import Limits, Scheduler
@@ -17,11 +18,10 @@ from outrider.engine.stopping import Detokenize, StopRules
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
 from outrider.sampling.constraints import TokenMask
+from outrider.sampling.noise import derived_seed
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import Sampler
 from outrider.speculative.drafter import MtpDrafter
-
-COMPRESSION_REACH = 4  # tokens before the open 1:4 window that its entry pools too
 
 
 class Engine:
@@ -58,6 +58,7 @@ class Engine:
         limits = Limits(self.options.max_num_seqs, self.options.max_num_batched_tokens, self.options.max_prefill_tokens)
         self.scheduler = Scheduler(self.cache, limits)
         self._arrivals = itertools.count()
+        self._seeds = itertools.count()
         self._requests: dict[str, Request] = {}
 
     # -------- requests
@@ -91,7 +92,7 @@ class Engine:
         name = f"request-{arrival}" if request_id is None else request_id
         if name in self._requests:
             raise ConfigError(f"request_id: {name!r} is in use")
-        seed = secrets.randbits(64) if params.seed is None else params.seed
+        seed = self.new_seed() if params.seed is None else params.seed
         ending = frozenset((*params.stop_token_ids, *(() if params.ignore_eos else (self.config.eos_token_id,))))
         max_length = min(len(prompt_token_ids) + params.max_tokens, self.max_model_len)
         shared = b"" if self.options.enable_prefix_caching else None
@@ -118,6 +119,11 @@ class Engine:
         self._requests[name] = request
         self.scheduler.add(request)
         return request
+
+    def new_seed(self) -> int:
+        """A seed for a request that names none: the next of those that the engine's own seed gives, or a drawn one."""
+        own = self.options.seed
+        return secrets.randbits(64) if own is None else derived_seed(own, next(self._seeds))
 
     def abort(self, request: Request) -> None:
         """Ends a request in whatever state it is; its pages go back at once. Nothing happens to a finished one."""
@@ -198,22 +204,3 @@ class Engine:
             raise ConfigError(
                 f"prompt: {len(prompt_token_ids)} tokens leave no room in a context of {self.max_model_len}"
             )
-
-
-def page_counts(sliding_window: int, max_model_len: int, depth: int, options: EngineConfig) -> tuple[int, int]:
-    """(window pages, entry pages), null pages included: what was asked for, or enough for every sequence at once.
-
-    Raises ConfigError when not even one request of the longest context would fit.
-    """
-    reach = max_model_len + depth + 1
-    # a request's window, a step's rows, and the blocks that both begin and end in
-    live = sliding_window + COMPRESSION_REACH + 2 * BLOCK_TOKENS
-    window_least = (live + min(options.max_num_batched_tokens, reach) + depth) // BLOCK_TOKENS + 2
-    entry_least = reach // BLOCK_TOKENS + 2
-    window_each = (live + depth) // BLOCK_TOKENS + 1
-    window = options.window_pages or window_least + options.max_num_seqs * window_each
-    entries = options.entry_pages or 1 + (options.max_num_seqs if max_model_len <= 4096 else 2) * (entry_least - 1)
-    for name, count, least in (("window_pages", window, window_least), ("entry_pages", entries, entry_least)):
-        if count < least:
-            raise ConfigError(f"{name}: {count} pages; one request of {max_model_len} tokens needs {least}")
-    return window, entries

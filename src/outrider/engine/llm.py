@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from outrider.checkpoint.reader import Checkpoint
-from outrider.config import ConfigError, EngineConfig, Numerics, SpeculativeConfig, describe_validation_error
-from outrider.engine.loading import Progress, load_model, load_tokenizer
+from outrider.config import ConfigError, SpeculativeConfig, parse_numerics
+from outrider.engine.loading import Progress, open_engine
 from outrider.engine.outputs import CompletionOutput, RequestOutput, completion_output
 from outrider.engine.request import Request
 from outrider.sampling.logprobs import TokenLogprobs
@@ -37,20 +34,26 @@ class LLM:
         model: str | Path,
         *,
         speculative_config: SpeculativeConfig | Mapping[str, Any] | None = None,
-        numerics: Numerics | None = None,
+        kv_cache_dtype: str = "auto",
+        indexer_dtype: str = "fp4",
+        exact_qat: bool = False,
         progress: Progress | None = None,
         **engine_options: Any,
     ) -> None:
-        """`engine_options`: fields of EngineConfig (max_model_len, max_num_seqs, ...).
+        """kv_cache_dtype: "auto", "fp8", "bf16" or "float32"; indexer_dtype: "fp4", "fp8", "bf16" or "float32": how
+        cached rows are rounded (see `Numerics`; on the CPU they lie in float32 all the same). exact_qat: inputs of the linear
+        layers are rounded to FP8 too, as in training. `engine_options`: fields of EngineConfig: max_model_len,
+        max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, enable_prefix_caching, seed, ...
 
-        Raises ConfigError and CheckpointError, before weights are read wherever that is possible.
+        Raises ConfigError and CheckpointError, before weights are read wherever that is possible; among them what does
+        not fit into memory. The memory plan is logged (logger "outrider", INFO).
         """
-        speculation, options = _parse(speculative_config, engine_options)
-        checkpoint = Checkpoint.open(model)
-        options.context_of(checkpoint.config)
-        self.tokenizer = load_tokenizer(checkpoint)
-        loaded = load_model(checkpoint, speculative_config=speculation, numerics=numerics, progress=progress)
-        self.engine = loaded.engine(speculation, options, tokenizer=self.tokenizer)
+        numerics = parse_numerics(
+            {"kv_cache_dtype": kv_cache_dtype, "indexer_dtype": indexer_dtype, "activation_fp8": exact_qat}
+        )
+        self.engine, self.tokenizer = open_engine(
+            model, speculative_config=speculative_config, numerics=numerics, progress=progress, **engine_options
+        )
 
     def generate(
         self,
@@ -83,7 +86,7 @@ class LLM:
 
     def _add(self, prompt: list[int], params: SamplingParams, speculation: int | None) -> list[Request]:
         """The n requests of a prompt. All but the first wait until they can share the first one's prompt blocks."""
-        seed = secrets.randbits(64) if params.seed is None else params.seed
+        seed = self.engine.new_seed() if params.seed is None else params.seed
         salt = None if self.engine.options.enable_prefix_caching or params.n == 1 else secrets.token_bytes(16)
         requests: list[Request] = []
         for index in range(params.n):
@@ -112,16 +115,6 @@ class LLM:
             num_cached_tokens=first.num_cached or 0,
             prompt_logprobs=None if first.prompt_logprobs is None else tuple(first.prompt_logprobs),
         )
-
-
-def _parse(
-    speculative_config: SpeculativeConfig | Mapping[str, Any] | None, engine_options: Mapping[str, Any]
-) -> tuple[SpeculativeConfig | None, EngineConfig]:
-    try:
-        speculation = None if speculative_config is None else SpeculativeConfig.model_validate(speculative_config)
-        return speculation, EngineConfig.model_validate(engine_options)
-    except ValidationError as error:
-        raise ConfigError(describe_validation_error(error)) from None
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

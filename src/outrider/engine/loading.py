@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from torch import Tensor
 
 from outrider.checkpoint.reader import Checkpoint
-from outrider.config import ConfigError, EngineConfig, Numerics, SpeculativeConfig
+from outrider.config import (
+    ConfigError,
+    EngineConfig,
+    Numerics,
+    SpeculativeConfig,
+    describe_validation_error,
+    parse_engine_config,
+)
 from outrider.engine.engine import Engine
+from outrider.engine.memory_plan import MemoryPlan, plan_memory
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
+from outrider.platforms.memory import available_memory
 from outrider.text.tokenizer import IncrementalDetokenizer, Tokenizer
+
+log = logging.getLogger("outrider")
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -23,6 +38,8 @@ class LoadedModel:
 
     transformer: Transformer
     mtp: MultiTokenPredictor | None
+    plan: MemoryPlan
+    options: EngineConfig  # with the sizes of the cache's pools that the plan found
 
     def engine(
         self,
@@ -31,33 +48,57 @@ class LoadedModel:
         *,
         tokenizer: Tokenizer | None = None,
     ) -> Engine:
-        """An engine of its own cache; stop strings need the tokenizer. Raises ConfigError as `Engine` does."""
+        """An engine of its own cache; stop strings need the tokenizer. Raises ConfigError as `Engine` does.
+
+        `engine_config`: None takes the options that the model was loaded with, for which memory was planned.
+        """
         mtp = self.mtp if speculative_config is not None else None
         detokenizer = None if tokenizer is None else lambda: IncrementalDetokenizer(tokenizer).push
-        return Engine(self.transformer, mtp, speculative_config, engine_config, detokenizer=detokenizer)
+        options = self.options if engine_config is None else engine_config
+        return Engine(self.transformer, mtp, speculative_config, options, detokenizer=detokenizer)
 
 
 def load_model(
     checkpoint: Checkpoint,
     *,
     speculative_config: SpeculativeConfig | None = None,
+    engine_config: EngineConfig | None = None,
     numerics: Numerics | None = None,
     progress: Progress | None = None,
+    engines: int = 1,
 ) -> LoadedModel:
     """Reads the weights, dequantised to float32; the MTP layer only if an engine is to speculate.
 
-    A checkpoint without one, or too large for this machine, is refused before any weight is read. Raises
-    CheckpointError and ConfigError.
+    A checkpoint without one, or one that does not fit into memory together with the caches of `engines` engines, is
+    refused before any weight is read; the memory plan is logged. Raises CheckpointError and ConfigError.
     """
-    with_drafter = speculative_config is not None
     if speculative_config is not None:
         checkpoint.require_drafter(speculative_config.method)
+    options = engine_config or EngineConfig()
+    plan = plan_memory(
+        checkpoint.config,
+        checkpoint.tensors().values(),
+        options,
+        depth=speculative_config.num_speculative_tokens if speculative_config else 0,
+        available=available_memory(),
+        caches=engines,
+    )
+    plan.require_fit(str(checkpoint.folder))
+    log.info("%s: %s", checkpoint.folder, plan.describe())
+    with_drafter = speculative_config is not None
     names = [name for name in checkpoint.weight_names() if with_drafter or not name.startswith("mtp.")]
-    _require_memory(checkpoint, names)
     numerics = numerics or Numerics()
-    weights = dict(checkpoint.iter_weights(names, progress))
+    weights = _TakenOnce(checkpoint.iter_weights(names, progress))
     transformer = Transformer(checkpoint.config, weights, numerics)
-    return LoadedModel(transformer, MultiTokenPredictor(transformer, weights, numerics) if with_drafter else None)
+    mtp = MultiTokenPredictor(transformer, weights, numerics) if with_drafter else None
+    return LoadedModel(transformer, mtp, plan, plan.resolved(options))
+
+
+class _TakenOnce(dict[str, Tensor]):
+    """Hands every tensor out once: those that a layer merges into larger ones are freed at once, and not at the end."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.pop(name)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
@@ -65,21 +106,32 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     return Tokenizer.load(Path(checkpoint.folder), checkpoint.config)
 
 
-def _require_memory(checkpoint: Checkpoint, names: list[str]) -> None:
-    """Refuses what cannot fit. A lower bound: the float32 weights alone, against all memory of the machine."""
-    specs = checkpoint.tensors()
-    needed = 4 * sum(specs[name].parameters for name in names)
-    memory = physical_memory()
-    if memory is not None and needed > memory:
-        raise ConfigError(
-            f"{checkpoint.folder}: the weights take {needed / 1e9:,.1f} GB as float32, "
-            f"this machine has {memory / 1e9:,.1f} GB of memory"
-        )
+class OpenedEngine(NamedTuple):
+    engine: Engine
+    tokenizer: Tokenizer
 
 
-def physical_memory() -> int | None:
-    """Bytes of memory of this machine; None where the system does not say."""
+def open_engine(
+    model: str | Path,
+    *,
+    speculative_config: SpeculativeConfig | Mapping[str, Any] | None = None,
+    numerics: Numerics | None = None,
+    progress: Progress | None = None,
+    **engine_options: Any,
+) -> OpenedEngine:
+    """A checkpoint's engine and tokenizer. `engine_options`: fields of EngineConfig (max_model_len, max_num_seqs, ...).
+
+    Raises ConfigError and CheckpointError, before weights are read wherever that is possible.
+    """
+    options = parse_engine_config(engine_options)
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+        speculation = None if speculative_config is None else SpeculativeConfig.model_validate(speculative_config)
+    except ValidationError as error:
+        raise ConfigError(describe_validation_error(error)) from None
+    checkpoint = Checkpoint.open(model)
+    options.context_of(checkpoint.config)
+    tokenizer = load_tokenizer(checkpoint)
+    loaded = load_model(
+        checkpoint, speculative_config=speculation, engine_config=options, numerics=numerics, progress=progress
+    )
+    return OpenedEngine(loaded.engine(speculation, tokenizer=tokenizer), tokenizer)

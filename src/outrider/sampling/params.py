@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from outrider.config import ConfigError
+from outrider.config import ConfigError, shown
 
 MAX_SEED = (1 << 64) - 1
 MAX_LOGPROBS = 100
@@ -85,7 +84,6 @@ class SamplingParams:
 
 
 def _check(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    inside = (low < value if low_open else low <= value) and value <= high
-    if math.isnan(value) or not inside:
+    if not (low < value if low_open else low <= value) or value > high:  # NaN is outside of everything
         bracket = "(" if low_open else "["
-        raise ConfigError(f"{name}: {value} is outside {bracket}{low:g}, {high:g}]")
+        raise ConfigError(f"{name}: {shown(value)} is outside {bracket}{low}, {high}]")

@@ -48,7 +48,16 @@ class Tokenizer:
         return [self._bos_token_id, *self.encode(text)]
 
     def chat_prompt(self, text: str) -> list[int]:
-        """One user turn and the header of an answer without thinking (chat mode closes the thinking block at once)."""
+        """One user turn and the header of an answer without thinking (chat mode closes the thinking block at once).
+
+        Raises ConfigError when the tokenizer knows no such turns.
+        """
+        lacking = [token for token in (USER, ASSISTANT, THINK_END) if self._backend.token_to_id(token) is None]
+        if lacking:
+            raise ConfigError(
+                f"chat: this checkpoint's tokenizer has no token {', '.join(lacking)}, so its model knows no chat "
+                "turns; give the text without chat, to be continued"
+            )
         return [self._bos_token_id, *self.encode(f"{USER}{text}{ASSISTANT}{THINK_END}")]
 
 
