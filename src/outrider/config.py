@@ -168,8 +168,8 @@ class ModelConfig(JsonFields):
             raise ValueError("num_experts_per_tok: larger than n_routed_experts")
         if layers * self.n_routed_experts > MAX_EXPERTS_IN_ALL:
             raise ValueError(
-                f"n_routed_experts: {self.n_routed_experts} in each of num_hidden_layers = {layers} layers are more than "
-                f"the {MAX_EXPERTS_IN_ALL} that this engine lists"
+                f"n_routed_experts: {self.n_routed_experts} in each of num_hidden_layers = {layers} layers are more "
+                f"than the {MAX_EXPERTS_IN_ALL} that this engine lists"
             )
         if self.num_hash_layers > layers:
             raise ValueError("num_hash_layers: larger than num_hidden_layers")

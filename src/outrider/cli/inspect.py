@@ -6,6 +6,7 @@ Works on a checkpoint (every header is checked) and on a config.json alone (the 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -23,9 +24,12 @@ from outrider.checkpoint.names import (
     expected_tensors,
 )
 from outrider.checkpoint.reader import Checkpoint
-from outrider.config import LayerKind, ModelConfig, load_model_config
+from outrider.config import EngineConfig, LayerKind, ModelConfig, load_model_config
+from outrider.engine.memory_plan import plan_memory, size_text
+from outrider.platforms.memory import available_memory
 
 KIND_NAMES = {LayerKind.WINDOW: "window", LayerKind.CSA: "CSA 1:4", LayerKind.HCA: "HCA 1:128"}
+PLANNED_DEPTH = 3  # drafts of a step, as --compare takes
 
 
 def inspect(
@@ -64,7 +68,8 @@ def summarize(model: str) -> dict[str, Any]:
         "total": {key: sum(part[key] for part in parts) for key in ("tensors", "parameters", "bytes")},
         "active_parameters": _active_parameters(config, parts),
         "drafter": {"kind": drafter, "description": describe_drafter(drafter, config)},
-        "cache": cache_costs(config, drafter),
+        "cache": format_costs(config, drafter),
+        "memory": _memory(config, specs.values(), drafter),
     }
 
 
@@ -142,24 +147,37 @@ def _active_parameters(config: ModelConfig, parts: list[dict[str, Any]]) -> int:
     return active
 
 
-def cache_costs(config: ModelConfig, drafter: Drafter) -> dict[str, dict[str, float]]:
-    """Bytes of cache by storage format: growth per context token, and the window rows that every sequence holds.
+def format_costs(config: ModelConfig, drafter: Drafter) -> dict[str, dict[str, float]]:
+    """Bytes of cache in storage formats: growth per context token, and the window rows that every sequence holds.
 
     "fp8" is the layout of existing engines: E4M3 with E8M0 scales (padded to 8 bytes) and bf16 rope dims for the main
-    rows, E4M3 with one float32 scale for indexer rows. "bf16" and "float32" are plain rows.
+    rows, E4M3 with one float32 scale for indexer rows. "bf16" is plain rows. What this engine takes, with the partial
+    groups that it keeps, stands in the memory plan.
     """
     scales = -(-config.nope_head_dim // config.kv_quant_block)
     fp8_row = config.nope_head_dim + 2 * config.qk_rope_head_dim + 8 * -(-scales // 8)
-    rows = {
-        "fp8": (fp8_row, config.index_head_dim + 4),
-        "bf16": (2 * config.head_dim, 2 * config.index_head_dim),
-        "float32": (4 * config.head_dim, 4 * config.index_head_dim),
-    }
+    rows = {"fp8": (fp8_row, config.index_head_dim + 4), "bf16": (2 * config.head_dim, 2 * config.index_head_dim)}
     csa, hca = config.kind_count(LayerKind.CSA), config.kind_count(LayerKind.HCA)
     windows = config.sliding_window * (config.num_hidden_layers + (drafter == "mtp"))
     return {
         name: {"per_token": csa * (row + index_row) / 4 + hca * row / 128, "window_per_sequence": windows * row}
         for name, (row, index_row) in rows.items()
+    }
+
+
+def _memory(config: ModelConfig, specs: Iterable[TensorSpec], drafter: Drafter) -> dict[str, Any]:
+    """The memory plan of an engine with default options on this machine, drafting if the checkpoint can."""
+    plan = plan_memory(
+        config, specs, EngineConfig(), depth=PLANNED_DEPTH if drafter == "mtp" else 0, available=available_memory()
+    )
+    return {
+        **{name: getattr(plan, name) for name in ("weights", "drafter_weights", "workspace", "cache_bytes", "total")},
+        "cache": [
+            {"kind": cost.kind, "bytes_per_token": cost.bytes_per_token, "window_only": cost.in_window_pages}
+            for cost in plan.cache
+        ],
+        **{name: getattr(plan, name) for name in ("window_pages", "entry_pages", "context_tokens")},
+        **{name: getattr(plan, name) for name in ("available", "budget", "fits")},
     }
 
 
@@ -189,6 +207,9 @@ def _show(summary: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print(_part_table(summary))
     console.print(_cache_table(summary["cache"]))
+    console.print(_memory_table(summary["memory"]))
+    if not summary["memory"]["fits"]:
+        console.print("It does not fit into the memory of this machine.")
 
 
 def _part_table(summary: dict[str, Any]) -> Table:
@@ -204,11 +225,29 @@ def _part_table(summary: dict[str, Any]) -> Table:
 
 
 def _cache_table(costs: dict[str, dict[str, float]]) -> Table:
-    table = Table("stored as", title="Cache", title_justify="left")
+    table = Table("stored as", title="Cache, by format", title_justify="left")
     table.add_column("per context token", justify="right")
     table.add_column("windows, per sequence", justify="right")
     for name, cost in costs.items():
-        table.add_row(name, _size(cost["per_token"]), _size(cost["window_per_sequence"]))
+        table.add_row(name, size_text(cost["per_token"]), size_text(cost["window_per_sequence"]))
+    return table
+
+
+def _memory_table(memory: dict[str, Any]) -> Table:
+    table = Table("", title="Memory of this engine, default options, all in float32", title_justify="left")
+    table.add_column("per token", justify="right")
+    table.add_column("bytes", justify="right")
+    table.add_row("weights", "", size_text(memory["weights"]))
+    table.add_row("drafter's weights", "", size_text(memory["drafter_weights"]))
+    for cost in memory["cache"]:
+        kept = ", while in the window" if cost["window_only"] else ", of the whole context"
+        table.add_row(f"  {cost['kind']} rows{kept}", size_text(cost["bytes_per_token"]), "")
+    table.add_row(f"cache, {memory['context_tokens']:,} context tokens", "", size_text(memory["cache_bytes"]))
+    table.add_row("workspace of a step, at most", "", size_text(memory["workspace"]))
+    table.add_section()
+    table.add_row("total", "", size_text(memory["total"]))
+    if memory["budget"] is not None:
+        table.add_row("available to it on this machine", "", size_text(memory["budget"]))
     return table
 
 
@@ -217,10 +256,3 @@ def _count(number: int) -> str:
         if number >= limit:
             return f"{number / limit:.2f} {unit}"
     return str(number)
-
-
-def _size(number: float) -> str:
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
-        if number >= limit:
-            return f"{number / limit:.2f} {unit}"
-    return f"{number:.0f} B"

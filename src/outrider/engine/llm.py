@@ -41,8 +41,8 @@ class LLM:
         **engine_options: Any,
     ) -> None:
         """kv_cache_dtype: "auto", "fp8", "bf16" or "float32"; indexer_dtype: "fp4", "fp8", "bf16" or "float32": how
-        cached rows are rounded (see `Numerics`; on the CPU they lie in float32 all the same). exact_qat: inputs of the linear
-        layers are rounded to FP8 too, as in training. `engine_options`: fields of EngineConfig: max_model_len,
+        cached rows are rounded (see `Numerics`; on the CPU they lie in float32 all the same). exact_qat: inputs of the
+        linear layers are rounded to FP8 too, as in training. `engine_options`: fields of EngineConfig: max_model_len,
         max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, enable_prefix_caching, seed, ...
 
         Raises ConfigError and CheckpointError, before weights are read wherever that is possible; among them what does

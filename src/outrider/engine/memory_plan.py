@@ -105,15 +105,13 @@ class MemoryPlan:
             )
 
     def _remedy(self, budget: int) -> str:
-        raising = " or raise gpu_memory_utilization" if self.utilization < 1 else ""
+        raising = ", or raise gpu_memory_utilization" if self.utilization < 1 else ""
         if self.weights > budget:
-            return (
-                f"The weights alone are too large: take a smaller model or a larger machine{raising and ','}{raising}"
-            )
+            return f"The weights alone are too large: take a smaller model, or a larger machine{raising}"
         if self.weights + self.drafter_weights > budget:
-            return f"The weights fit without speculation; leave it off{raising}"
+            return f"The weights fit without speculation: leave it off{raising}"
         needs = sorted([(self.cache_bytes, "max_model_len"), (self.workspace, "max_num_batched_tokens")], reverse=True)
-        return f"Lower {needs[0][1]} (or {needs[1][1]}){raising and ','}{raising}"
+        return f"Lower {needs[0][1]}, or {needs[1][1]}{raising}"
 
 
 def plan_memory(
