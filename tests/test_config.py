@@ -13,12 +13,15 @@ from tests.tiny import DSPARK, tiny_config
 
 from outrider.config import (
     ConfigError,
+    EngineConfig,
     LayerKind,
     ModelConfig,
     Numerics,
     SpeculativeConfig,
     load_model_config,
+    parse_engine_config,
     parse_model_config,
+    parse_numerics,
     parse_speculative_config,
 )
 
@@ -121,6 +124,21 @@ def test_a_number_out_of_range(name: str) -> None:
         message = refusal(flash(**{name: value}))
         assert message.startswith(f"{name}: ")
         assert str(value) in message
+
+
+@pytest.mark.parametrize("name", WHOLE_NUMBERS)
+@pytest.mark.parametrize("value", [10**9, 10**30, 10**4000], ids=["10^9", "10^30", "10^4000"])
+def test_a_number_that_no_machine_could_hold(name: str, value: int) -> None:
+    message = refusal(flash(**{name: value}))
+    assert message.startswith(f"{name}: ")
+    assert len(message) < 300
+
+
+def test_more_experts_than_can_be_listed() -> None:
+    assert parse_model_config(flash(n_routed_experts=4096)).n_routed_experts == 4096
+    layers = {"num_hidden_layers": 128, "compress_ratios": [0] * 129}
+    message = refusal(flash(n_routed_experts=4096, **layers))
+    assert message.startswith("n_routed_experts: 4096 in each of num_hidden_layers = 128 layers")
 
 
 def test_every_field_is_either_a_number_or_a_choice_or_tested_by_name() -> None:
@@ -230,6 +248,11 @@ def test_all_wrong_fields_are_named_at_once() -> None:
         (b"\xff\xfe", "cannot be read as JSON"),
         (b"[1]", "expected a JSON object, found list"),
         (b'{"model_type": "llama"}', "model_type is 'llama'"),
+        (b"[" * 200_000, "brackets are nested too deeply"),
+        (b'{"model_type": "deepseek_v4", "x": ' + b'{"x":' * 200_000, "brackets are nested too deeply"),
+        (b'{"model_type": ' + b"[" * 800 + b"]" * 800 + b"}", "model_type is [[[[[["),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
+        (b'{"model_type": ' + b"9" * 4000 + b"}", "(4000 characters)"),
     ],
 )
 def test_a_file_that_is_no_config(tmp_path: Path, content: bytes | None, words: str) -> None:
@@ -240,6 +263,7 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes | None, words: 
         load_model_config(path)
     assert str(path) in str(error.value)
     assert words in str(error.value)
+    assert len(str(error.value)) < 400
 
 
 def test_a_config_cannot_be_changed() -> None:
@@ -288,19 +312,41 @@ def test_a_bad_speculative_config(text: str, words: str) -> None:
 
 
 def test_numerics() -> None:
-    switches = ("kv_round_trip", "indexer_round_trip", "activation_fp8")
-    found = {
-        name: tuple(getattr(numerics, switch) for switch in switches)
-        for name, numerics in (
-            ("default", Numerics()),
-            ("plain", Numerics.plain()),
-            ("exact_qat", Numerics.exact_qat()),
-        )
-    }
-    assert found == {
-        "default": (True, True, False),
-        "plain": (False, False, False),
-        "exact_qat": (True, True, True),
-    }
-    with pytest.raises(ValueError, match="kv_roundtrip"):
-        Numerics(kv_roundtrip=True)  # type: ignore[call-arg]
+    assert Numerics() == Numerics(kv_cache_dtype="auto", indexer_dtype="fp4", activation_fp8=False)
+    assert Numerics.exact_qat() == Numerics(activation_fp8=True)
+    assert Numerics.plain() == Numerics(kv_cache_dtype="float32", indexer_dtype="float32")
+    with pytest.raises(ConfigError, match=r"kv_cache_dtype: input should be 'auto', .* \(found 'fp4'\)"):
+        parse_numerics({"kv_cache_dtype": "fp4"})
+    with pytest.raises(ConfigError, match="kv_dtype"):
+        parse_numerics({"kv_dtype": "fp8"})
+
+
+# -------- engine options
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_model_len": 0}, "max_model_len: "),
+        ({"max_num_seqs": 0}, "max_num_seqs: "),
+        ({"max_num_seqs": 9, "max_num_batched_tokens": 8}, "max_num_batched_tokens: smaller"),
+        ({"gpu_memory_utilization": 0}, "gpu_memory_utilization: "),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization: "),
+        ({"gpu_memory_utilization": math.nan}, "gpu_memory_utilization: "),
+        ({"seed": -1}, "seed: "),
+        ({"seed": 1 << 64}, "seed: "),
+        ({"window_pages": 1}, "window_pages: "),
+        ({"max_sequences": 3}, "max_sequences: "),
+    ],
+)
+def test_a_bad_engine_option(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_engine_config(options)
+    assert str(error.value).startswith(words)
+
+
+def test_a_context_beyond_the_models() -> None:
+    model = parse_model_config(tiny_config())
+    assert EngineConfig().context_of(model) == 65536 and EngineConfig(max_model_len=7).context_of(model) == 7
+    with pytest.raises(ConfigError, match="max_model_len: 65537 is more than max_position_embeddings"):
+        EngineConfig(max_model_len=65537).context_of(model)

@@ -56,6 +56,32 @@ def test_filters_reach_the_sampler(cli: RunCli, model_folder: Path) -> None:
         assert cli(*command, option, value).out == greedy.out
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--max-num-seqs", 3, "--max-num-batched-tokens", 7),
+        ("--gpu-memory-utilization", 0.5, "--enable-prefix-caching"),
+        ("--no-enable-prefix-caching", "--max-model-len", 60),
+    ],
+)
+def test_limits_change_no_token(cli: RunCli, model_folder: Path, options: tuple[object, ...]) -> None:
+    command = ("generate", "Once upon a time", "--model", model_folder, "--max-tokens", 9)
+    for speculation in ((), ("--speculative-config", MTP)):
+        assert cli(*command, *options, *speculation).out == cli(*command).out
+
+
+def test_roundings_reach_the_model(cli: RunCli, model_folder: Path) -> None:
+    def text(*options: object) -> str:
+        sampled = ("--temperature", 1, "--seed", 2, "--max-tokens", 120, "--ignore-eos")
+        result = cli("generate", "a" * 60, "--model", model_folder, *sampled, *options)
+        assert result.code == 0, result.err
+        return result.out
+
+    default = text()
+    assert text("--kv-cache-dtype", "bf16") != default
+    assert text("--indexer-dtype", "fp8") != default
+
+
 def test_chat_wraps_a_turn(cli: RunCli, model_folder: Path) -> None:
     command = ("generate", "Hi", "--model", model_folder, "--max-tokens", 2, "--json")
     plain, chat = cli(*command), cli(*command, "--chat")
@@ -80,6 +106,7 @@ def test_stats_go_to_stderr(cli: RunCli, model_folder: Path) -> None:
     assert "6 generated (length)" in plain.err and "tokens/s" in plain.err and "acceptance" not in plain.err
     drafted = cli(*command, "--speculative-config", MTP)
     assert drafted.out == plain.out and "acceptance length" in drafted.err
+    assert "memory: weights" in plain.err and "drafter" in drafted.err and "in all" in plain.err
     single = cli(*command, "--max-tokens", 1)
     assert "then - tokens/s" in single.err
 

@@ -35,14 +35,21 @@ def test_released_models(name: str, tensors: int, size: int, per_token: float, l
 def test_window_rows_of_flash() -> None:
     cache = summarize(str(CONFIGS / "flash.json"))["cache"]
     assert cache["fp8"]["window_per_sequence"] == 128 * 584 * 44  # 43 layers and the MTP layer
-    assert cache["float32"]["per_token"] == 21 * (2048 + 512) / 4 + 20 * 2048 / 128
+
+
+def test_memory_plan() -> None:
+    memory = summarize(str(CONFIGS / "flash.json"))["memory"]
+    rows = {row["kind"]: row["bytes_per_token"] for row in memory["cache"]}
+    assert (rows["compressed"], rows["indexer"]) == (21 * 2048 / 4 + 20 * 2048 / 128, 21 * 512 / 4)
+    assert memory["weights"] > 4 * 284e9 and memory["drafter_weights"] > 4 * 6.6e9
+    assert memory["total"] == sum(memory[part] for part in ("weights", "drafter_weights", "cache_bytes", "workspace"))
 
 
 def test_flash_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     inspect(str(CONFIGS / "flash.json"))
     text = capsys.readouterr().out
-    for expected in ("no tensors were checked", "159,609,485,896", "69,187", "3.85 KB", "MTP, 1 layer"):
+    for expected in ("no tensors were checked", "159,609,485,896", "69,187", "3.85 KB", "MTP, 1 layer", "drafter rows"):
         assert expected in text
 
 

@@ -28,9 +28,19 @@ BAD_OPTIONS = [
     (["--top-k", "-1"], "top_k: -1 is outside"),
     (["--top-p", "0"], "top_p: 0.0 is outside"),
     (["--min-p", "2"], "min_p: 2.0 is outside"),
-    (["--seed", "-1"], "seed: -1 is outside"),
+    (["--seed", "-1"], "seed: -1 is outside [0, 18446744073709551615]"),
     (["--seed", str(2**64)], "seed: 18446744073709551616 is outside"),
+    (["--seed", "1" * 400], "seed: 1111"),
     (["--max-tokens", "0"], "max_tokens: 0 is outside"),
+    (["--max-model-len", "0"], "max_model_len: input should be greater than or equal to 1 (found 0)"),
+    (["--max-num-seqs", "0"], "max_num_seqs: input should be greater than or equal to 1"),
+    (["--max-num-seqs", "9", "--max-num-batched-tokens", "8"], "max_num_batched_tokens: smaller than max_num_seqs"),
+    (["--max-num-batched-tokens", str(1 << 40)], "max_num_batched_tokens: input should be less than or equal to"),
+    (["--gpu-memory-utilization", "0"], "gpu_memory_utilization: input should be greater than 0"),
+    (["--gpu-memory-utilization", "1.01"], "gpu_memory_utilization: input should be less than or equal to 1"),
+    (["--gpu-memory-utilization", "nan"], "gpu_memory_utilization: input should be a finite number"),
+    (["--kv-cache-dtype", "int8"], "kv_cache_dtype: input should be 'auto', 'fp8', 'bf16' or 'float32' (found 'int8')"),
+    (["--indexer-dtype", "auto"], "indexer_dtype: input should be 'fp4', 'fp8', 'bf16' or 'float32' (found 'auto')"),
     (["--compare", "--pairs", "1"], "--pairs"),
     (["--speculative-config", "{"], "--speculative-config is not JSON"),
     (["--speculative-config", "[" * 5000], "--speculative-config cannot be read as JSON"),
@@ -77,8 +87,7 @@ def test_context(cli: RunCli, model_folder: Path) -> None:
     command = ("generate", "abcdefgh", "--model", model_folder, "--max-model-len")
     assert "prompt: its 9 tokens leave no room in a context of 9" in refused(cli, *command, 9)
     assert "prompt: its 9 tokens leave no room" in refused(cli, *command, 8, "--json")
-    assert "max_model_len: 0 is outside [1, 65536]" in refused(cli, *command, 0)
-    assert "max_model_len: 65537 is outside" in refused(cli, *command, 65537)
+    assert "max_model_len: 65537 is more than max_position_embeddings, 65536" in refused(cli, *command, 65537)
 
 
 def test_checkpoint_that_is_not_there(cli: RunCli, tmp_path: Path) -> None:
@@ -115,10 +124,27 @@ def test_no_model_named_and_none_ships(cli: RunCli, tmp_path: Path, monkeypatch:
 
 
 def test_model_larger_than_the_machine(cli: RunCli, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "physical_memory", lambda: 1_000_000)
-    assert "this machine has 0.0 GB of memory" in refused(cli, "generate", "Hello", "--model", model_folder)
-    monkeypatch.setattr(loading, "physical_memory", lambda: None)
-    assert cli("generate", "Hello", "--model", model_folder, "--max-tokens", 1).code == 0
+    command = ("generate", "Hello", "--model", model_folder, "--max-tokens", 1)
+    for available, words in ((1_000_000, "The weights alone are too large"), (10_000_000, "Lower max_")):
+        monkeypatch.setattr(loading, "available_memory", lambda available=available: available)
+        error = refused(cli, *command)
+        assert "does not fit into memory: weights" in error and words in error
+    monkeypatch.setattr(loading, "available_memory", lambda: 20_000_000)
+    assert cli(*command).code == 0
+    assert "2 caches, together" in refused(cli, *command, "--compare", "--gpu-memory-utilization", 0.6)
+    assert "gpu_memory_utilization 0.2 of 20.00 MB" in refused(cli, *command, "--gpu-memory-utilization", 0.2)
+    monkeypatch.setattr(loading, "available_memory", lambda: None)
+    assert cli(*command).code == 0
+
+
+def test_chat_without_chat_tokens(cli: RunCli, model_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(model_folder, folder)
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (folder / "tokenizer.json").write_text(text.replace("<｜User｜>", "<｜Person｜>"), encoding="utf-8")
+    assert cli("generate", "Hello", "--model", folder, "--max-tokens", 1).code == 0
+    error = refused(cli, "generate", "Hello", "--model", folder, "--chat")
+    assert "chat: this checkpoint's tokenizer has no token <｜User｜>, so its model knows no chat turns" in error
 
 
 def test_what_is_told_and_what_is_a_bug() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,19 @@ def test_stop_string_is_cut_off() -> None:
     assert "#" not in output.outputs[0].text
 
 
+def test_options_reach_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    """The engine's own seed: requests that name none are repeatable in their order, and differ from each other."""
+    options: dict[str, Any] = {"max_model_len": 64, "max_num_seqs": 2, "seed": 5, "enable_prefix_caching": False}
+    with caplog.at_level("INFO", logger="outrider"):
+        first, again = (LLM(shipped_model(), kv_cache_dtype="bf16", indexer_dtype="fp8", **options) for _ in range(2))
+    assert "weights 77.71 MB" in caplog.text and caplog.text.count("workspace") == 2
+    params = SamplingParams(temperature=1.5, max_tokens=8)
+    texts, same = ([o.outputs[0].text for o in one.generate(["The", "The"], params)] for one in (first, again))
+    assert texts == same and texts[0] != texts[1]
+    assert first.engine.options.max_num_seqs == 2 and not first.engine.options.enable_prefix_caching
+    assert first.engine.cache.entry_pool.count == first.engine.options.entry_pages
+
+
 def test_refusals_leave_nothing_behind() -> None:
     with pytest.raises(ConfigError, match="prompt"):
         llm(3).generate([[2, 3], [10**6]])
@@ -63,6 +77,10 @@ def test_refusals_leave_nothing_behind() -> None:
         llm(3).generate(["one", "two"], [SamplingParams()])
     with pytest.raises(ConfigError, match="max_num_seqs"):
         LLM(shipped_model(), max_num_seqs=0)
+    with pytest.raises(ConfigError, match="kv_cache_dtype: input should be 'auto'"):
+        LLM(shipped_model(), kv_cache_dtype="fp16")
+    with pytest.raises(ConfigError, match="does not fit into memory"):
+        LLM(shipped_model(), gpu_memory_utilization=1e-6)
     assert not llm(3).engine.has_unfinished
 
 

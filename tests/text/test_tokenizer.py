@@ -71,6 +71,12 @@ def test_prompts() -> None:
     assert names == ["<｜begin▁of▁sentence｜>", "<｜User｜>", "H", "i", "<｜Assistant｜>", "</think>"]
 
 
+def test_chat_without_chat_tokens() -> None:
+    bare = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={"a": 0}, merges=[]))
+    with pytest.raises(ConfigError, match=r"chat: .* no token <｜User｜>, <｜Assistant｜>, </think>, so"):
+        Tokenizer(bare, CONFIG).chat_prompt("a")
+
+
 def test_control_tokens_are_not_text_and_markup_is() -> None:
     think = TOKENIZER.encode("</think>")
     assert len(think) == 1

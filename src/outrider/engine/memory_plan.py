@@ -28,7 +28,7 @@ _FLOAT, _INTEGER = 4, 8
 class CacheCost:
     """One kind of row. Entry rows stay for the whole context; window rows for the pages that a request still reads."""
 
-    kind: str  # "window", "partial groups", "drafter", "compressed", "indexer"
+    kind: str  # "window", "partial group", "drafter", "compressed", "indexer"
     in_window_pages: bool
     page_bytes: int  # of a page, BLOCK_TOKENS tokens
 
@@ -109,7 +109,7 @@ class MemoryPlan:
         if self.weights > budget:
             return f"The weights alone are too large: take a smaller model, or a larger machine{raising}"
         if self.weights + self.drafter_weights > budget:
-            return f"The weights fit without speculation: leave it off{raising}"
+            return f"The weights fit only without speculation: leave it off{raising}"
         needs = sorted([(self.cache_bytes, "max_model_len"), (self.workspace, "max_num_batched_tokens")], reverse=True)
         return f"Lower {needs[0][1]}, or {needs[1][1]}{raising}"
 
@@ -131,9 +131,10 @@ def plan_memory(
     """
     context = options.context_of(config)
     weights = {True: 0, False: 0}
+    compiled = ops.backends()["Linear"] == "native"
     for spec in specs:
         if not spec.is_scale and spec.part is not Part.DSPARK:
-            weights[spec.part is Part.MTP] += _resident_bytes(spec)
+            weights[spec.part is Part.MTP] += _resident_bytes(spec, compiled=compiled)
     utilization = DEFAULT_UTILIZATION if options.gpu_memory_utilization is None else options.gpu_memory_utilization
     plan = MemoryPlan(
         weights=weights[False],
@@ -181,7 +182,7 @@ def cache_costs(config: ModelConfig, *, with_drafter: bool) -> tuple[CacheCost, 
     drafter = layouts[config.num_hidden_layers :]
     kinds = [
         ("window", True, BLOCK_TOKENS * sum(layer.window_width for layer in trunk)),
-        ("partial groups", True, BLOCK_TOKENS * sum(row.partial_width + row.index_partial_width for row in trunk)),
+        ("partial group", True, BLOCK_TOKENS * sum(row.partial_width + row.index_partial_width for row in trunk)),
         # its rows, and the streams of the page's last token
         ("drafter", True, sum(row.window_page_elements + config.hc_mult * config.hidden_size for row in drafter)),
         ("compressed", False, sum(layer.entries_per_block * layer.entry_width for layer in trunk)),
@@ -190,7 +191,7 @@ def cache_costs(config: ModelConfig, *, with_drafter: bool) -> tuple[CacheCost, 
     return tuple(CacheCost(name, window, _FLOAT * elements) for name, window, elements in kinds if elements)
 
 
-def _resident_bytes(spec: TensorSpec) -> int:
+def _resident_bytes(spec: TensorSpec, *, compiled: bool) -> int:
     """Bytes of a tensor once it is loaded: float32, expert tables int64.
 
     Without the compiled operations an upper bound: PyTorch's matrices are padded, and packed a second time.
@@ -198,7 +199,7 @@ def _resident_bytes(spec: TensorSpec) -> int:
     elements = math.prod(spec.logical_shape)
     if not spec.is_float and spec.scale is None:
         return _INTEGER * elements
-    if ops.backends()["Linear"] == "native" or len(spec.logical_shape) < 2:
+    if compiled or len(spec.logical_shape) < 2:
         return _FLOAT * elements
     rows, columns = spec.logical_shape
     return 2 * _FLOAT * rows * -(-columns // 16) * 16

@@ -120,8 +120,11 @@ def _blocks(x: Tensor, rows: int, cols: int) -> Tensor:
 
 
 def _unblock(blocks: Tensor, n: int, k: int) -> Tensor:
-    """Inverse of `_blocks`: drops the padding."""
-    return blocks.flatten(2, 3).flatten(0, 1)[:n, :k].contiguous()
+    """Inverse of `_blocks`: drops the padding, and the memory that it took."""
+    padded = blocks.flatten(2, 3).flatten(0, 1)
+    return (
+        padded.contiguous() if padded.shape == (n, k) else padded[:n, :k].clone(memory_format=torch.contiguous_format)
+    )
 
 
 def _block_scale(amax: Tensor, mantissa_limit: int, exponent_of_max: int) -> Tensor:
