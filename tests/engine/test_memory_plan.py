@@ -122,34 +122,41 @@ def test_official_models_are_planned_from_config_alone() -> None:
         found.require_fit("flash")
 
 
+SPECS = list(expected_tensors(tiny()).values())
+
+
 @given(
-    available=st.integers(0, 40_000_000),
+    share=st.floats(-0.1, 1.1),
     utilization=st.none() | st.floats(0.01, 1),
     seqs=st.integers(1, 40),
     length=st.integers(1, 9000),
     depth=st.integers(0, 7),
 )
 def test_pages_fill_the_memory_and_no_more(
-    available: int, utilization: float | None, seqs: int, length: int, depth: int
+    share: float, utilization: float | None, seqs: int, length: int, depth: int
 ) -> None:
+    """`share`: of the way from what one request needs to all that could be used."""
     config = tiny()
     options = EngineConfig(
         max_model_len=length, max_num_seqs=seqs, max_num_batched_tokens=64, gpu_memory_utilization=utilization
     )
-    found = plan_memory(config, SPECS, options, depth=depth, available=available)
+
+    def planned(available: int | None) -> MemoryPlan:
+        return plan_memory(config, SPECS, options, depth=depth, available=available)
+
+    low, high = planned(0).total, planned(None).total
+    found = planned(int((low + share * (high - low)) / (utilization or 0.9)))
     least = least_page_counts(config.sliding_window, length, depth, options)
     most = page_counts(config.sliding_window, length, depth, options)
     pages = (found.window_pages, found.entry_pages)
-    assert all(low <= n <= high for low, n, high in zip(least, pages, most, strict=True))
+    assert all(few <= n <= many for few, n, many in zip(least, pages, most, strict=True))
     assert page_counts(config.sliding_window, length, depth, found.resolved(options)) == pages
     assert found.budget is not None
+    assert found.fits == (found.budget >= low)
     if not found.fits:
         assert pages == least
     elif pages != most:  # no page more would fit
         assert found.budget - found.total < found.window_page_bytes + found.entry_page_bytes
-
-
-SPECS = list(expected_tensors(tiny()).values())
 
 
 def test_no_more_cache_than_requests_can_use() -> None:
