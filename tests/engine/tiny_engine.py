@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
+from tests.engine.drafters import BatchedOracle
 from tests.histories import VOCAB, tiny_model
 
 from outrider.config import EngineConfig, SpeculativeConfig
@@ -11,12 +14,29 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.engine.scheduler import Work
 from outrider.sampling.params import SamplingParams
+from outrider.speculative.drafter import MtpDrafter
 
 
 def engine_of(depth: int = 0, **options: object) -> Engine:
     speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=depth) if depth else None
     settings = EngineConfig.model_validate({"max_model_len": 320, "enable_prefix_caching": False, **options})
     return Engine(*tiny_model(), speculative, settings)
+
+
+def spell(token_ids: Sequence[int]) -> str:
+    """Two letters a token."""
+    return "".join(chr(ord("a") + token // 8) + chr(ord("a") + token % 8) for token in token_ids)
+
+
+def speculating(depth: int = 7, **options: Any) -> tuple[Engine, BatchedOracle]:
+    """An engine whose drafter can be told what is right; it knows stop strings too."""
+    limits = EngineConfig.model_validate({"max_model_len": 320, "enable_prefix_caching": False, **options})
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    engine = Engine(*tiny_model(), config, limits, detokenizer=lambda: spell)
+    assert isinstance(engine.runner.drafter, MtpDrafter)
+    oracle = BatchedOracle(engine.runner.drafter, VOCAB)
+    engine.runner.drafter = oracle
+    return engine, oracle
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,12 @@ class _Stream:
     items: asyncio.Queue[StepOutput | BaseException]
 
     def put(self, item: StepOutput | BaseException) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self.items.put_nowait, item)
-        except RuntimeError:  # the caller's loop is closed: nobody listens any more
-            return
+        self.call(self.items.put_nowait, item)
+
+    def call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Calls it on the caller's loop, soon."""
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self.loop.call_soon_threadsafe(function, *arguments)
 
 
 class AsyncEngine:
@@ -123,11 +126,12 @@ class AsyncEngine:
 
     def _end(self) -> None:
         self._stopping = True
-        for request, stream in self._streams.items():
-            self._engine.abort(request)
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
             stream.put(self._dead())
-        self._streams.clear()
         self._obey(wait=False)  # late arrivals learn of it too
+        for request in streams:  # at last: an engine that failed may fail at this too
+            self._engine.abort(request)
 
     def _add(
         self,
@@ -142,10 +146,10 @@ class AsyncEngine:
                 raise self._dead()
             request = self._engine.add_request(prompt_token_ids, params, **options)
         except Exception as error:
-            stream.loop.call_soon_threadsafe(_fail, added, error)
+            stream.call(_fail, added, error)
             return
         self._streams[request] = stream
-        stream.loop.call_soon_threadsafe(_succeed, added, request)
+        stream.call(_succeed, added, request)
 
     def _abort(self, stream: _Stream) -> None:
         for request, own in list(self._streams.items()):
