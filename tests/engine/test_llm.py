@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -13,7 +15,8 @@ from outrider.assets import shipped_model
 from outrider.config import ConfigError
 from outrider.engine.async_engine import AsyncEngine, EngineDeadError
 from outrider.engine.llm import Prompt
-from outrider.engine.request import StepOutput
+from outrider.engine.request import Request, StepOutput
+from outrider.sampling.noise import derived_seed
 
 QUESTION = "There are 317 books in a small library. People give it 34 more books. How many books does it have now?"
 
@@ -68,6 +71,40 @@ def test_options_reach_the_engine(caplog: pytest.LogCaptureFixture) -> None:
     assert texts == same and texts[0] != texts[1]
     assert first.engine.options.max_num_seqs == 2 and not first.engine.options.enable_prefix_caching
     assert first.engine.cache.entry_pool.count == first.engine.options.entry_pages
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_samples_of_a_prompt_share_its_blocks_and_have_seeds_of_their_own(
+    caching: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where prefix caching is off: then they share with each other only."""
+    model = llm(3)
+    monkeypatch.setattr(
+        model.engine, "options", model.engine.options.model_copy(update={"enable_prefix_caching": caching})
+    )
+    requests: list[Request] = []
+    monkeypatch.setattr(model.engine, "add_request", recorded(model.engine.add_request, requests))
+    rng = random.Random(caching)
+    prompt = [rng.randrange(50, 500) for _ in range(130)]
+    params = SamplingParams(temperature=1.0, seed=11, max_tokens=6, n=3, ignore_eos=True)
+    (output,) = model.generate([prompt], params)
+    assert [own.seed for own in output.outputs] == [derived_seed(11, index) for index in range(3)]
+    assert [request.num_cached for request in requests] == [0, 128, 128]
+    assert output.num_cached_tokens == 0
+    assert len({own.token_ids for own in output.outputs}) > 1
+    for own in output.outputs:
+        alone = SamplingParams(temperature=1.0, seed=own.seed, max_tokens=6, ignore_eos=True)
+        (single,) = model.generate([prompt], alone, speculation=0)
+        assert single.outputs[0].token_ids == own.token_ids
+        assert single.num_cached_tokens == (128 if caching else 0)
+
+
+def recorded(add: Callable[..., Request], requests: list[Request]) -> Callable[..., Request]:
+    def add_and_record(*arguments: object, **options: object) -> Request:
+        requests.append(add(*arguments, **options))
+        return requests[-1]
+
+    return add_and_record
 
 
 def test_refusals_leave_nothing_behind() -> None:

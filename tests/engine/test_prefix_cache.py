@@ -6,9 +6,11 @@ from functools import cache
 
 import pytest
 from tests.engine.tiny_engine import assert_empty, drain, engine_of, prompt_of, record_work
+from tests.histories import tiny_model
 
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.prefix import block_names
+from outrider.config import EngineConfig, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.sampling.params import SamplingParams
@@ -188,3 +190,16 @@ def test_the_least_recently_used_blocks_go_first() -> None:
     assert set(left) == set(latest_first[: len(left)])
     for use in left:
         assert ask(engine, prompts[use]).num_cached == 128
+
+
+def test_the_drafter_does_not_keep_a_long_prefix_from_being_a_hit() -> None:
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=3)
+    limits = EngineConfig(max_model_len=1200, max_num_seqs=1, max_num_batched_tokens=512)
+    engine = Engine(*tiny_model(max_position_embeddings=2048), config, limits)
+    shared = prompt_of(1024)
+    for seed, saved in ((1, 0), (2, 1024)):
+        request = engine.add_request([*shared, *prompt_of(9, seed)], params())
+        drain(engine)
+        assert request.num_cached == saved
+    assert request.drafter_first == 1
+    assert request.statistics.num_draft_tokens > 0
