@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -50,7 +51,7 @@ class Report:
     free_blocks: tuple[int, int]  # window, entry pages; the same at the end as at the start
     warm_resident_bytes: int
     last_resident_bytes: int
-    requests_alive: int  # Request objects that somebody still holds
+    requests_alive: int  # that somebody still holds
 
 
 class Soak:
@@ -76,6 +77,7 @@ class Soak:
             detokenizer=lambda: _spell,
         )
         self._live: list[Request] = []
+        self._born: weakref.WeakSet[Request] = weakref.WeakSet()
         self._happened: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
 
@@ -115,7 +117,7 @@ class Soak:
             free_blocks=free,
             warm_resident_bytes=warm_bytes,
             last_resident_bytes=last_bytes,
-            requests_alive=sum(type(o) is Request for o in gc.get_objects()),
+            requests_alive=len(self._born),
         )
         assert report.requests_alive == 0, f"{report.requests_alive} requests are still held by somebody"
         grown = last_bytes - warm_bytes
@@ -138,7 +140,9 @@ class Soak:
             frequency_penalty=rng.choice([0.0, 0.0, 0.5]),
             logprobs=rng.choice([None, None, 2]),
         )
-        return self.engine.add_request(prompt, params, priority=rng.choice([0, 0, 1]))
+        request = self.engine.add_request(prompt, params, priority=rng.choice([0, 0, 1]))
+        self._born.add(request)
+        return request
 
     def _step(self) -> bool:
         """Whether anything was published."""

@@ -31,7 +31,7 @@ VOCAB = 8
 PROMPT = (3, 1, 4, 1, 5, 2, 6)
 OUTPUT = 4  # the second step verifies two drafts
 TESTED = 3  # positions: of the fourth there would be 512 distributions
-SEEDS = 1000
+SEEDS = 800
 FEWER_SEEDS = 400  # enough to find a bias
 OPTIONS = EngineConfig(max_model_len=64, max_num_seqs=128, max_num_batched_tokens=1024, enable_prefix_caching=False)
 
