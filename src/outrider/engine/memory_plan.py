@@ -201,8 +201,8 @@ def _resident_bytes(spec: TensorSpec, *, compiled: bool) -> int:
         return _INTEGER * elements
     if compiled or len(spec.logical_shape) < 2:
         return _FLOAT * elements
-    rows, columns = spec.logical_shape
-    return 2 * _FLOAT * rows * -(-columns // 16) * 16
+    rows, columns = (-(-size // 16) * 16 for size in spec.logical_shape)
+    return 2 * _FLOAT * rows * columns
 
 
 def least_page_counts(sliding_window: int, max_model_len: int, depth: int, options: EngineConfig) -> tuple[int, int]:

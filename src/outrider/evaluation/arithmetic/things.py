@@ -124,14 +124,14 @@ _SHARE = part(
 )  # fmt: skip
 _BOXES = part(
     "boxes", "m 2-9",
-    """@then [@who|{friend}|a helper] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} into {boxes2} [of
+    """@then [@who|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} into {boxes2} [of
     {m}|with {m} {items} each|that hold {m} {items} each|, {m} in each]. [How many {boxes2} <are/were>
     [needed|filled|that|used]?|How many {boxes2} <does/did> that [make|take]?]""",
     "now = have / m | That makes {=} {boxes2}.",
 )  # fmt: skip
 _EACH_BOX = part(
     "each_box", "d 2-9",
-    """@then [@who|{friend}|a helper] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} @equally into {d}
+    """@then [@who|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} @equally into {d}
     {boxes2}. [How many {items} <are/were> in each {box2}?|How many {items} <does/did> each {box2} [hold|have]?]""",
     "now = have / d | Each {box2} gets {=} {items}.",
 )  # fmt: skip

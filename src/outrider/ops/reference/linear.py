@@ -4,7 +4,8 @@
 
 Rows are taken ROW_TILE at a time (the last tile padded with zeros), so that the library runs one kernel, with one
 reduction order, however many rows there are. The tile size and the kernel depend on the shape of W alone. Every row of
-a tile starts on a cache line (K is padded where it must be): small products add up in another order where one does not.
+a tile, of W and of the result starts on a cache line (K and N are padded where they must be): small products add up in
+another order where one does not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Linear:
     def __init__(self, weight: Tensor) -> None:
         self.out_features, self.in_features = weight.shape
         self._padding = -self.in_features % _CACHE_LINE
-        self._weight = F.pad(weight, (0, self._padding)).contiguous() if self._padding else weight.contiguous()
+        self._weight = F.pad(weight, (0, self._padding, 0, -self.out_features % _CACHE_LINE)).contiguous()
         self._packed: Tensor | None = None
         if _can_pack(weight):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, ROW_TILE)
@@ -43,7 +44,7 @@ class Linear:
             out = self._tile(rows)
         else:
             out = torch.cat([self._tile(tile) for tile in rows.split(ROW_TILE)])
-        return out[:count].view(*x.shape[:-1], self.out_features)
+        return out[:count, : self.out_features].reshape(*x.shape[:-1], self.out_features)
 
     def _tile(self, rows: Tensor) -> Tensor:
         rows = aligned(rows)
