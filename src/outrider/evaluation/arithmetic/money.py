@@ -207,7 +207,7 @@ ACTIVITY = Setting(
             {friend}].""",
             "now = a * n | For {name} it is {=} {units}.",
         ),
-        part("once", "now 20-300", "[On {day}, {name}|Last week {name}|In the morning {name}|{name}] {does} {now} {units}."),
+        part("once", "now 20-300", "[On {day}, {name}|Last week {name}|Today {name}|{name}] {does} {now} {units}."),
     ),
     (
         part(
