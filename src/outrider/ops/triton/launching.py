@@ -1,0 +1,26 @@
+"""What every launch and every compilation has in common."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from outrider.ops.triton.arithmetic import INTERPRETED
+from outrider.platforms.architectures import gpu_architecture
+from outrider.platforms.tiles import INTERPRETER_TILES, AttentionTiles, attention_tiles
+
+OPTIONS = {"enable_fp_fusion": False}
+"""Contraction of a * b + c is off: its default changes between Triton releases, and with it on, two kernels of the same
+formula need not give the same bits."""
+
+
+def tiles_for(device: torch.device, *, fp8: bool) -> AttentionTiles:
+    """Tiles of the device's architecture, or of the interpreter for tensors on the CPU."""
+    if device.type == "cpu":
+        return INTERPRETER_TILES
+    return attention_tiles(gpu_architecture(device), fp8=fp8)
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether kernels can run where x lies: a GPU, or the CPU in the interpreter. If not, the reference serves."""
+    return x.device.type == "cuda" or bool(INTERPRETED.value)

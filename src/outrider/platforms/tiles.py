@@ -1,0 +1,45 @@
+"""Tile sizes of the attention kernels, one row an architecture.
+
+`key_tile` decides the bits of a result, so an architecture has one (for a kind of cache) in prefill, decode and verify.
+The rest changes speed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outrider.platforms.architectures import Architecture
+
+SPLIT_KEYS = 640
+"""Keys at which a query's list is split: one split holds top-k 512 and the window of 128, so that a query of V4-Flash
+is split only in layers that attend everything, beyond 64 K tokens."""
+
+
+@dataclass(frozen=True)
+class AttentionTiles:
+    """One program: `head_tile` heads of one query over one split, `key_tile` keys at a time."""
+
+    head_tile: int
+    key_tile: int
+    num_warps: int
+    num_stages: int
+
+
+_PLAIN = {
+    "gfx942": AttentionTiles(head_tile=32, key_tile=16, num_warps=4, num_stages=1),
+    "gfx950": AttentionTiles(head_tile=64, key_tile=16, num_warps=8, num_stages=1),
+    "sm_90": AttentionTiles(head_tile=32, key_tile=64, num_warps=8, num_stages=1),
+}
+_FP8 = {  # decoding needs registers of its own
+    "gfx942": AttentionTiles(head_tile=32, key_tile=16, num_warps=4, num_stages=1),
+    "gfx950": AttentionTiles(head_tile=64, key_tile=16, num_warps=8, num_stages=1),
+    "sm_90": AttentionTiles(head_tile=16, key_tile=32, num_warps=8, num_stages=1),
+}
+INTERPRETER_TILES = AttentionTiles(
+    head_tile=16, key_tile=64, num_warps=4, num_stages=1
+)  # few steps, since each is slow
+
+
+def attention_tiles(target: Architecture, *, fp8: bool) -> AttentionTiles:
+    """Tiles for caches of this kind, the largest that compile without spilling registers."""
+    return (_FP8 if fp8 else _PLAIN)[target.name]
