@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, randn
 
-from outrider.ops import formats, reference
+from outrider.ops import EntryKeys, KvRows, PagedRows, Queries, Rotation, formats, reference
 
 ROWS = 64
 Call = Callable[..., Tensor | tuple[Tensor, ...]]
@@ -192,6 +192,64 @@ def _attention(ops: Any, heads: int, d: int, window: int, entries: int) -> Built
     return call, (randn(ROWS, heads, d), _slots(window, 300), _slots(entries, 200))
 
 
+def _attend(ops: Any, heads: int, d: int, count: int) -> Built:
+    sink = randn(heads)
+
+    def call(q: Tensor, keys: Tensor, bias: Tensor) -> Tensor:
+        out = torch.empty_like(q)
+        ops.attend(q, keys, bias, sink, d**-0.5, out)
+        return out
+
+    return call, (randn(ROWS, heads, d), randn(ROWS, count, d), torch.zeros(ROWS, 1, count))
+
+
+def _paged_rows(d: int, per_page: int) -> PagedRows:
+    """Three requests of four pages, in an order of their own."""
+    return PagedRows(KvRows(randn(12 * per_page, d)), torch.randperm(12, dtype=torch.int32).view(3, 4), per_page)
+
+
+def _paged(ops: Any, heads: int, d: int, ratio: int, topk: int) -> Built:
+    window, entries, sink = _paged_rows(d, 128), _paged_rows(d, 128 // ratio), randn(heads)
+    first = torch.tensor([0, 1, 70], dtype=torch.int32)
+
+    def call(q: Tensor, positions: Tensor, requests: Tensor, chosen: Tensor) -> Tensor:
+        keys = EntryKeys(entries, ratio, chosen if topk else None)
+        queries = Queries(positions, requests)
+        return ops.paged_sparse_attention(q, queries, window, first, 128, keys, sink, d**-0.5, 512)
+
+    chosen = torch.randint(-1, 512 // ratio, (ROWS, topk), dtype=torch.int32)
+    positions = torch.randint(0, 512, (ROWS,), dtype=torch.int32)
+    return call, (randn(ROWS, heads, d), positions, torch.randint(0, 3, (ROWS,), dtype=torch.int32), chosen)
+
+
+def _gathered(ops: Any, heads: int, d: int, width: int) -> Built:
+    rows, sink = KvRows(_cache(300, d)), randn(heads)
+
+    def call(q: Tensor, indices: Tensor, lens: Tensor) -> Tensor:
+        return ops.gathered_sparse_attention(q, rows, indices, lens, sink, d**-0.5)
+
+    lens = torch.randint(0, width + 1, (ROWS,), dtype=torch.int32)
+    return call, (randn(ROWS, heads, d), _slots(width, 300).int(), lens)
+
+
+def _norm_rope_insert(ops: Any, heads: int, d: int, rope: int) -> Built:
+    weight = randn(d)
+
+    def call(q: Tensor, kv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cache = KvRows(torch.zeros(kv.shape))
+        slots = torch.arange(kv.shape[0])
+        out = ops.norm_rope_insert(q, kv, weight, Rotation(cos, sin), slots, cache, 1e-6, 16, round_trip=True)
+        return out, cache.data
+
+    angles = randn(ROWS, rope // 2)
+    return call, (randn(ROWS, heads, d), randn(ROWS, d), angles.cos(), angles.sin())
+
+
+def _gather_rows(ops: Any, d: int) -> Built:
+    cache = KvRows(randn(100, d))
+    return (lambda slots: ops.gather_rows(cache, slots, d)), (torch.randint(-1, 101, (ROWS,)),)
+
+
 def _key_slots(ops: Any, count: int) -> Built:
     return (lambda slots: tuple(ops.key_slots(slots))), (_slots(count, 100),)
 
@@ -221,6 +279,13 @@ def _top_entries(ops: Any, n: int, topk: int) -> Built:
 
 for h, d, w, e in ((3, 5, 7, 0), (5, 123, 24, 9), (8, 64, 24, 9), (8, 512, 128, 64), (4, 64, 128, 192)):
     case("sparse_attention", f"{h}x{d} over {w}+{e}", _attention, h, d, w, e)
+for h, d, n in ((4, 32, 97), (5, 61, 1)):
+    case("attend", f"{h}x{d} over {n}", _attend, h, d, n)
+for h, d, ratio, topk in ((4, 32, 4, 9), (3, 61, 128, 0)):
+    case("paged_sparse_attention", f"{h}x{d} ratio {ratio}", _paged, h, d, ratio, topk)
+case("gathered_sparse_attention", "4x32 over 97", _gathered, 4, 32, 97)
+case("norm_rope_insert", "8x64", _norm_rope_insert, 8, 64, 16)
+case("gather_rows", "61", _gather_rows, 61)
 case("key_slots", "17", _key_slots, 17)
 for n, d in ((8, 5), (8, 512), (128, 123), (128, 256)):
     case("pool_windows", f"{n}x{d}", _pool, n, d)

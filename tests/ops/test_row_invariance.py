@@ -25,6 +25,9 @@ BACKENDS = {"reference": reference_ops(), "native": ops}
 NO_ROWS = {
     "inverse_frequencies": "a table of the model",
     "aligned": "its input, possibly copied",
+    "check_combine": "host integers",
+    "combined_width": "host integers",
+    "combine_topk_swa_indices": "integers, of whole requests",
 }
 
 

@@ -1,12 +1,17 @@
 """Operations of the model: number formats, plain-torch references and kernels.
 
 The model is written against the names exported here. Each is bound once, when this module is imported: to a kernel of
-ops/native where numba is installed, else to the reference. `backends` tells which.
+ops/native where numba is installed, to one of ops/triton where Triton and a GPU are there (CPU tensors then still go to
+the reference), else to the reference. `backends` tells which.
 """
 
 import sys
+from importlib.util import find_spec
+
+import torch
 
 from outrider.ops.formats import round_trip_fp4, round_trip_fp8
+from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference.attention import KeySlots, key_slots, sparse_attention
 from outrider.ops.reference.compressor import pool_windows
 from outrider.ops.reference.experts import (
@@ -20,8 +25,17 @@ from outrider.ops.reference.experts import (
 from outrider.ops.reference.hyper_connections import HcHeadWeights, HyperConnectionWeights, hc_head, mhc_post, mhc_pre
 from outrider.ops.reference.indexer import hadamard, indexer_scores, top_entries
 from outrider.ops.reference.linear import Linear
+from outrider.ops.reference.norm_rope_insert import gather_rows, norm_rope_insert
 from outrider.ops.reference.norms import rms_norm
+from outrider.ops.reference.paged_attention import (
+    EntryKeys,
+    PagedRows,
+    Queries,
+    gathered_sparse_attention,
+    paged_sparse_attention,
+)
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
+from outrider.ops.reference.topk_swa import combine_topk_swa_indices
 
 try:
     from outrider.ops.native.compilation import has_fused_multiply_add
@@ -43,16 +57,30 @@ if _native:
     from outrider.ops.native.round_trips import round_trip_fp4, round_trip_fp8
     from outrider.ops.native.routing import expert_weights, routing_scores, select_experts
 
+if find_spec("triton") is not None and torch.cuda.is_available():
+    from outrider.ops.triton.gather_rows import gather_rows
+    from outrider.ops.triton.gathered_attention import gathered_sparse_attention
+    from outrider.ops.triton.norm_rope_insert import norm_rope_insert
+    from outrider.ops.triton.paged_attention import paged_sparse_attention
+    from outrider.ops.triton.topk_swa import combine_topk_swa_indices
+
 __all__ = [
+    "EntryKeys",
     "ExpertWeights",
     "HcHeadWeights",
     "HyperConnectionWeights",
     "KeySlots",
+    "KvRows",
     "Linear",
+    "PagedRows",
+    "Queries",
     "Rotation",
     "apply_rope",
+    "combine_topk_swa_indices",
     "expert_mlp",
     "expert_weights",
+    "gather_rows",
+    "gathered_sparse_attention",
     "hadamard",
     "hc_head",
     "indexer_scores",
@@ -60,6 +88,8 @@ __all__ = [
     "key_slots",
     "mhc_post",
     "mhc_pre",
+    "norm_rope_insert",
+    "paged_sparse_attention",
     "pool_windows",
     "rms_norm",
     "rotation",
@@ -74,10 +104,11 @@ __all__ = [
 
 
 def backends() -> dict[str, str]:
-    """Op name -> "native" (compiled, float32 on the CPU; anything else falls back) or "reference" (torch)."""
+    """Op name -> "native" (compiled, float32 on the CPU; anything else falls back), "triton" (on the GPU; CPU tensors
+    fall back) or "reference" (torch)."""
     exported = {name: getattr(sys.modules[__name__], name) for name in __all__}
     return {
-        name: "native" if value.__module__.startswith(f"{__name__}.native.") else "reference"
+        name: next((b for b in ("native", "triton") if value.__module__.startswith(f"{__name__}.{b}.")), "reference")
         for name, value in exported.items()
         if not (isinstance(value, type) and issubclass(value, tuple))
     }

@@ -61,11 +61,12 @@ def sparse_attention(
         if entries is not None and entry_cache is not None:
             keys = torch.cat([entry_cache[entries.slots[part]], keys], dim=1)
             bias = torch.cat([entries.bias[part], bias], dim=2)
-        _attend(q[part], keys, bias, sink, scale, out[part])
+        attend(q[part], keys, bias, sink, scale, out[part])
     return out
 
 
-def _attend(q: Tensor, keys: Tensor, bias: Tensor, sink: Tensor, scale: float, out: Tensor) -> None:
+def attend(q: Tensor, keys: Tensor, bias: Tensor, sink: Tensor, scale: float, out: Tensor) -> None:
+    """q: [T, H, D]; keys: [T, N, D]; bias: [T, 1, N]; writes out [T, H, D]. All float32."""
     scores = q.new_empty(q.shape[0], q.shape[1], keys.shape[1])
     for row in range(q.shape[0]):  # one product a query: a batched one would choose its kernel by the batch
         matrix_product(q[row], keys[row].t(), out=scores[row])

@@ -1,0 +1,164 @@
+"""Attention of each query over a list of rows of a gathered buffer, as `combine_topk_swa_indices` makes it.
+
+The same splits, tiles and arithmetic as the paged kernel: a query whose list names the same keys gets the same bits.
+
+Invalid input: an index outside the buffer (-1) is no key and nothing is read for it; a length beyond the list's width
+is the width. Floor: 4 H D FLOP a key and query; bytes of the distinct rows, of q, of out and of the lists once.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from outrider.ops.kv_rows import KvRows
+from outrider.ops.reference import paged_attention as reference
+from outrider.ops.reference.rope import Rotation
+from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
+from outrider.ops.triton.launching import OPTIONS, has_kernels, tiles_for
+from outrider.ops.triton.softmax_tiles import LOG2_E, finish, fold_tile, load_sink, output_angles
+from outrider.ops.triton.splits import merge, queries_at_once, scratch, store_split
+from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
+
+
+@triton.jit(do_not_specialize=["combined_width", "num_rows", "max_splits"])
+def gathered_attention_kernel(  # type: ignore[no-untyped-def]
+    q,
+    out,
+    partial_acc,
+    partial_top,
+    partial_total,
+    key_counts,
+    sink,
+    cos,
+    sin,
+    combined_indices,
+    combined_lens,
+    rows,
+    codes,
+    scales,
+    num_heads,
+    combined_width,
+    combined_stride,
+    num_rows,
+    row_stride,
+    scale_stride,
+    max_splits,
+    scale_log2e,
+    FORMAT: tl.constexpr,
+    D: tl.constexpr,
+    NOPE: tl.constexpr,
+    QUANT_BLOCK: tl.constexpr,
+    ROPE_OUT: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SPLIT_KEYS: tl.constexpr,
+):
+    """Grid: (queries * head tiles, splits of the widest list)."""
+    head_tiles = tl.cdiv(num_heads, BLOCK_H)
+    query = (tl.program_id(0) // head_tiles).to(tl.int64)
+    split = tl.program_id(1)
+    key_count = tl.minimum(tl.load(combined_lens + query), combined_width)
+    splits = tl.maximum(tl.cdiv(key_count, SPLIT_KEYS), 1)
+    if split >= splits:
+        return
+
+    heads = tl.program_id(0) % head_tiles * BLOCK_H + tl.arange(0, BLOCK_H)
+    live_heads = heads < num_heads
+    dims = tl.arange(0, D)
+    q_rows = q + (query * num_heads + heads)[:, None] * D + dims[None, :]
+    q_tile = tl.load(q_rows, mask=live_heads[:, None], other=0.0)
+    sink_log2 = load_sink(sink, heads, live_heads)
+
+    top = sink_log2
+    total = tl.zeros((BLOCK_H,), tl.float32)
+    acc = tl.zeros((BLOCK_H, D), tl.float32)
+    for start in range(split * SPLIT_KEYS, tl.minimum((split + 1) * SPLIT_KEYS, key_count), BLOCK_N):
+        index = start + tl.arange(0, BLOCK_N)
+        slot = tl.load(combined_indices + query * combined_stride + index, mask=index < key_count, other=-1)
+        slot = slot.to(tl.int64)
+        valid = (slot >= 0) & (slot < num_rows)
+        slot = tl.where(valid, slot, 0)
+        keys = load_keys(
+            rows + slot * row_stride, codes + slot * row_stride * 2, scales + slot * scale_stride, valid,
+            D, NOPE, QUANT_BLOCK, FORMAT,
+        )  # fmt: skip
+        top, total, acc = fold_tile(q_tile, keys, valid, top, total, acc, scale_log2e)
+
+    if splits == 1:
+        angle_row = query * (ROPE_OUT // 2)
+        finish(
+            out + query * num_heads * D, acc, top, total, sink_log2, heads, live_heads,
+            cos + angle_row, sin + angle_row, D, ROPE_OUT,
+        )  # fmt: skip
+    else:
+        row = (query * max_splits + split) * num_heads + heads
+        store_split(partial_acc, partial_top, partial_total, acc, top, total, row, live_heads, D)
+    if max_splits > 1:
+        tl.store(key_counts + query, key_count)
+
+
+def gathered_sparse_attention(
+    q: Tensor,
+    rows: KvRows,
+    combined_indices: Tensor,
+    combined_lens: Tensor,
+    sink: Tensor,
+    scale: float,
+    rotation: Rotation | None = None,
+    *,
+    tiles: AttentionTiles | None = None,
+    split_keys: int = SPLIT_KEYS,
+) -> Tensor:
+    """As the reference. `tiles` and `split_keys` are the architecture's unless a test or benchmark asks for others."""
+    if not has_kernels(q):
+        return reference.gathered_sparse_attention(q, rows, combined_indices, combined_lens, sink, scale, rotation)
+    if tiles is None:
+        tiles = tiles_for(q.device, fp8=rows.scales is not None)
+    if split_keys % tiles.key_tile:
+        raise ValueError(f"split_keys {split_keys} is not a multiple of the key tile {tiles.key_tile}")
+    heads, head_dim = q.shape[1:]
+    constants = key_format(rows, q)
+    keys = key_arguments(rows)
+    splits = max(1, triton.cdiv(combined_indices.shape[1], split_keys))
+    cos, sin, rope = output_angles(rotation, q)
+    out = torch.empty_like(q)
+    step = queries_at_once(splits, heads, head_dim)
+    for start in range(0, q.shape[0], step):
+        part = slice(start, min(start + step, q.shape[0]))
+        count = part.stop - part.start
+        parts = scratch(count, splits, heads, head_dim, q.device)
+        gathered_attention_kernel[(count * triton.cdiv(heads, tiles.head_tile), splits)](
+            q[part],
+            out[part],
+            *parts,
+            sink,
+            cos[part],
+            sin[part],
+            combined_indices[part],
+            combined_lens[part],
+            keys.values,
+            keys.codes,
+            keys.scales,
+            heads,
+            combined_indices.shape[1],
+            combined_indices.stride(0),
+            keys.slots,
+            keys.row_stride,
+            keys.scale_stride,
+            splits,
+            scale * LOG2_E.value,
+            ROPE_OUT=rope,
+            BLOCK_H=tiles.head_tile,
+            BLOCK_N=tiles.key_tile,
+            SPLIT_KEYS=split_keys,
+            num_warps=tiles.num_warps,
+            num_stages=tiles.num_stages,
+            **constants,
+            **OPTIONS,
+        )
+        if splits > 1:
+            merge(out[part], parts, sink, cos[part], sin[part], rope, split_keys)
+    return out
