@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Batch, dict[str, int]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_equals_reference(name: str, device: str) -> None:
     batch, options = CASES[name]
-    agree(arguments(batch, device=device, **options))  # type: ignore[arg-type]
+    agree(arguments(batch, device=device, **options))
 
 
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
