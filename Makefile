@@ -1,5 +1,6 @@
 # make demo   answer a word problem with the model that ships, without and with speculation, and compare
 # make test   ruff, mypy and all tests
+# make test-kernels   the GPU kernels alone: all tests in Triton's interpreter, and every configuration compiled
 # make lint   ruff and mypy
 # make clean  remove the virtual environment and everything that was generated
 #
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_PROMPT ?= There are 317 books in a small library. People give it 34 more books. \
 Then the library lends out 58 books. How many books does the library have now?
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test test-kernels lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +26,9 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest -m "not slow"
+
+test-kernels: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/ops/triton tests/ops/test_kv_rows.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -37,7 +41,7 @@ $(VENV)/.installed: pyproject.toml tools/environment.py
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[cpu,dev]'
+	$(PIP) install --quiet --editable '.[cpu,dev,gpu]'
 	@touch $@
 
 clean:

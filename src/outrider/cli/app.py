@@ -42,3 +42,15 @@ def inspect(
         from outrider.cli.inspect import inspect as show
 
     show(model, json_output)
+
+
+@app.command()
+def kernels(
+    arch: Annotated[str, typer.Option(help="gfx942, gfx950 or sm_90.")],
+    every: Annotated[bool, typer.Option("--all", help="All configurations, not one a kernel.")] = False,
+) -> None:
+    """Compile the GPU kernels for an architecture, without a GPU, and show what they need."""
+    with slow_import():
+        from outrider.cli.kernels import kernels as show
+
+    show(arch, every)

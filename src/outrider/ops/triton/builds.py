@@ -1,0 +1,127 @@
+"""Every kernel as it ships: argument types, constants of V4's shapes, and tiles, for compilation ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.ops.triton.gather_rows import gather_rows_kernel
+from outrider.ops.triton.gathered_attention import gathered_attention_kernel
+from outrider.ops.triton.key_rows import FORMATS
+from outrider.ops.triton.norm_rope_insert import norm_rope_insert_kernel
+from outrider.ops.triton.paged_attention import paged_attention_kernel
+from outrider.ops.triton.splits import merge_kernel
+from outrider.ops.triton.topk_swa import combine_kernel
+from outrider.platforms.architectures import Architecture
+from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles
+
+_POINTERS = {
+    **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
+    **dict.fromkeys(("codes", "scales", "window_codes", "window_scales", "entry_codes", "entry_scales"), "*u8"),
+    **dict.fromkeys(("partial_acc", "partial_top", "partial_total", "sink", "cos", "sin", "kv_norm_weight"), "*fp32"),
+    **dict.fromkeys(("positions", "requests", "first_positions", "window_table", "entry_table"), "*i32"),
+    **dict.fromkeys(("topk_indices", "combined", "combined_indices", "combined_lens", "lens", "key_counts"), "*i32"),
+    **dict.fromkeys(("query_start_loc", "seq_lens", "gather_lens"), "*i32"),
+    **dict.fromkeys(("write_slots", "slots"), "*i64"),
+}
+_FLOATS = {"scale_log2e", "eps"}
+_ALIGNED = {"num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"}
+
+
+@dataclass(frozen=True)
+class Build:
+    """One kernel with one set of constants. `matrix`: it must use the matrix instructions of the architecture."""
+
+    label: str
+    kernel: Any
+    constants: Mapping[str, object]
+    num_warps: int = 4
+    num_stages: int = 1
+    matrix: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def signature(self) -> dict[str, str]:
+        """Type of every argument, as the compiler names them; offsets that can pass 2^31 are int64 in the kernels."""
+        return {name: self._type(name) for name in self.kernel.arg_names}
+
+    def _type(self, name: str) -> str:
+        if name in self.constants:
+            return "constexpr"
+        if name in self.types:
+            return self.types[name]
+        return _POINTERS.get(name, "fp32" if name in _FLOATS else "i32")
+
+    def attributes(self) -> dict[tuple[int, ...], list[list[object]]]:
+        """Arguments that are multiples of 16: tensors' addresses, and strides of V4's shapes."""
+        return {
+            (i,): [["tt.divisibility", 16]]
+            for i, (name, kind) in enumerate(self.signature().items())
+            if kind.startswith("*") or name in _ALIGNED
+        }
+
+
+def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """The builds of an architecture: one configuration a kernel, or with `every` all that a V4 model launches."""
+    fp8 = FORMATS[target.fp8]
+    for shape, topk in (("flash", 512), ("pro", 1024)) if every else (("flash", 512),):
+        yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=4)
+    for name in ("plain", fp8):
+        yield Build(f"gather_rows {name}", gather_rows_kernel, _rows(name) | {"BLOCK_N": 16}, num_warps=8)
+        yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
+        if every and name == "plain":
+            yield Build("norm_rope_insert unrounded", norm_rope_insert_kernel, _insert(name, round_trip=False))
+        yield _gathered(target, name)
+        for ratio, listed in ((4, True), (128, False), (0, False), (4, False)) if every else ((4, True),):
+            yield _paged(target, name, ratio, listed=listed)
+    for rope in (64, 0) if every else (64,):
+        constants = {"SPLIT_KEYS": SPLIT_KEYS, "D": 512, "ROPE": rope, "BLOCK_H": 4}
+        yield Build(f"merge rope {rope}", merge_kernel, constants)
+
+
+def _rows(name: str) -> dict[str, object]:
+    nope, block = (512, 512) if name == "plain" else (448, 64)
+    return {"FORMAT": name, "D": 512, "NOPE": nope, "QUANT_BLOCK": block}
+
+
+def _combine(topk: int) -> dict[str, object]:
+    return {"WIDTH": topk + 128, "SEARCH_STEPS": 7, "ROWS": 4, "COLUMNS": 128}
+
+
+def _insert(name: str, *, round_trip: bool) -> dict[str, object]:
+    return {"FORMAT": name, "D": 512, "NOPE": 448, "QUANT_BLOCK": 64, "ROUND_TRIP": round_trip, "BLOCK_H": 8}
+
+
+def _attention(target: Architecture, name: str) -> dict[str, object]:
+    tiles = attention_tiles(target, fp8=name != "plain")
+    return _rows(name) | {
+        "ROPE_OUT": 64,
+        "BLOCK_H": tiles.head_tile,
+        "BLOCK_N": tiles.key_tile,
+        "SPLIT_KEYS": SPLIT_KEYS,
+    }
+
+
+def _gathered(target: Architecture, name: str) -> Build:
+    tiles = attention_tiles(target, fp8=name != "plain")
+    return Build(
+        f"gathered_attention {name}",
+        gathered_attention_kernel,
+        _attention(target, name),
+        tiles.num_warps,
+        tiles.num_stages,
+        matrix=True,
+    )
+
+
+def _paged(target: Architecture, name: str, ratio: int, *, listed: bool) -> Build:
+    tiles = attention_tiles(target, fp8=name != "plain")
+    constants = {"WINDOW": 128, "RATIO": ratio, "LISTED": listed, "PAGE_TOKENS": 128}
+    return Build(
+        f"paged_attention {name} ratio {ratio}{' listed' if listed else ''}",
+        paged_attention_kernel,
+        _attention(target, name) | constants,
+        tiles.num_warps,
+        tiles.num_stages,
+        matrix=True,
+    )
