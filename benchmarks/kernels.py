@@ -1,0 +1,236 @@
+"""GPU kernels of V4's sparse attention at V4-Flash shapes, against torch in the same run and against physical floors.
+
+    python benchmarks/kernels.py [--only combine prefill decode insert] [--repeats 20]
+
+Arms alternate; medians. Before each launch L2 is flushed by reading 256 MB. `decode` is also timed inside a graph of
+repeated launches. Floors: bytes over the bandwidth of a plain copy measured in this run, FLOP over a bfloat16 product
+measured in this run; the larger of the two counts. Inputs are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from outrider.ops.kv_rows import KvRows, empty_fp8_rows, write_rows
+from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
+from outrider.ops.reference.rope import inverse_frequencies, rotation
+from outrider.ops.reference.topk_swa import combined_width
+from outrider.ops.triton.norm_rope_insert import norm_rope_insert
+from outrider.ops.triton.paged_attention import paged_sparse_attention
+from outrider.ops.triton.topk_swa import launch_combine
+from outrider.platforms.architectures import gpu_architecture
+
+HEADS, HEAD_DIM, ROPE, WINDOW, PAGE_TOKENS, RATIO, BLOCK = 64, 512, 64, 128, 128, 4, 64
+DEVICE = torch.device("cuda")
+GRAPH_LAUNCHES = 20
+
+Launch = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this GPU does in this run. bytes_per_s: read and written by a copy; flop_per_s: of a bfloat16 product."""
+
+    bytes_per_s: float
+    flop_per_s: float
+
+
+class Timer:
+    def __init__(self, repeats: int) -> None:
+        self._repeats = repeats
+        self._flush = torch.ones(64 << 20, device=DEVICE)  # 256 MB
+
+    def medians(self, arms: dict[str, Launch]) -> dict[str, float]:
+        """Seconds of one launch of each arm, taken in turns."""
+        times: dict[str, list[float]] = {name: [] for name in arms}
+        for launch in arms.values():
+            for _ in range(3):
+                launch()
+        for _ in range(self._repeats):
+            for name, launch in arms.items():
+                self._flush.sum()
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                launch()
+                end.record()
+                torch.cuda.synchronize()
+                times[name].append(begin.elapsed_time(end) * 1e-3)
+        return {name: statistics.median(values) for name, values in times.items()}
+
+    def graphed(self, launch: Launch) -> float:
+        """Seconds of one launch inside a graph of many; its inputs may stay in L2."""
+        launch()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(GRAPH_LAUNCHES):
+                launch()
+        return self.medians({"graph": graph.replay})["graph"] / GRAPH_LAUNCHES
+
+
+def measure_machine(timer: Timer) -> Machine:
+    source = torch.randn(1 << 28, device=DEVICE).bfloat16()
+    target = torch.empty_like(source)
+    a, b = (torch.randn(8192, 8192, device=DEVICE).bfloat16() for _ in range(2))
+    seconds = timer.medians({"copy": lambda: target.copy_(source), "product": lambda: a @ b})
+    return Machine(2 * source.nbytes / seconds["copy"], 2 * 8192**3 / seconds["product"])
+
+
+def report(label: str, seconds: float, machine: Machine, moved: float, flop: float = 0.0) -> None:
+    floor = max(moved / machine.bytes_per_s, flop / machine.flop_per_s)
+    rates = f"{moved / seconds / 1e9:8.0f} GB/s {flop / seconds / 1e12:7.1f} TFLOP/s"
+    print(
+        f"{label:44} {seconds * 1e6:9.1f} us {rates}  floor {floor * 1e6:8.1f} us, {floor / seconds:5.1%} of it reached"
+    )
+
+
+# -------- inputs
+
+
+def cache(rows: int, *, fp8: bool) -> KvRows:
+    values = torch.randn(rows, HEAD_DIM, device=DEVICE)
+    if not fp8:
+        return KvRows(values.bfloat16())
+    stored = empty_fp8_rows(rows, HEAD_DIM - ROPE, ROPE, BLOCK, gpu_architecture(DEVICE).fp8, DEVICE)
+    write_rows(stored, torch.arange(rows, device=DEVICE), values, nope=HEAD_DIM - ROPE, block=BLOCK, round_trip=True)
+    return stored
+
+
+def paged(requests: int, count: int, per_page: int, *, fp8: bool) -> PagedRows:
+    pages = -(-count // per_page)
+    table = torch.randperm(requests * pages, device=DEVICE, dtype=torch.int32).view(requests, pages)
+    return PagedRows(cache(requests * pages * per_page, fp8=fp8), table, per_page)
+
+
+def attention(requests: int, context: int, query_len: int, topk: int, *, fp8: bool) -> tuple[Launch, float, float]:
+    """(launch, bytes, FLOP) of a CSA layer: the last query_len tokens of each of so many sequences."""
+    positions = torch.arange(context - query_len, context, device=DEVICE, dtype=torch.int32).repeat(requests)
+    owners = torch.arange(requests, device=DEVICE, dtype=torch.int32).repeat_interleave(query_len)
+    scores = torch.rand(positions.numel(), context // RATIO, device=DEVICE)
+    scores.masked_fill_(torch.arange(context // RATIO, device=DEVICE) >= ((positions + 1) // RATIO)[:, None], -1.0)
+    visible = scores.topk(topk, dim=-1).indices.sort(dim=-1).values.to(torch.int32)
+    q = torch.randn(positions.numel(), HEADS, HEAD_DIM, device=DEVICE).bfloat16()
+    window = paged(requests, context, PAGE_TOKENS, fp8=fp8)
+    entries = EntryKeys(paged(requests, context // RATIO, PAGE_TOKENS // RATIO, fp8=fp8), RATIO, visible)
+    first, sink = torch.zeros(requests, dtype=torch.int32, device=DEVICE), torch.randn(HEADS, device=DEVICE)
+    angles = rotation(positions, inverse_frequencies(ROPE, 10000.0).to(DEVICE))
+    queries = Queries(positions, owners)
+
+    def launch() -> Tensor:
+        return paged_sparse_attention(
+            q, queries, window, first, WINDOW, entries, sink, HEAD_DIM**-0.5, context, angles
+        )  # fmt: skip
+
+    row_bytes = window.rows.data[0].nbytes + (7 if fp8 else 0)
+    distinct = requests * (min(context, query_len + WINDOW) + min(context // RATIO, query_len * topk))
+    keys = positions.numel() * (topk + WINDOW)
+    return launch, 2 * q.nbytes + distinct * row_bytes + visible.nbytes, 4.0 * HEADS * HEAD_DIM * keys
+
+
+# -------- claims
+
+
+def combine(timer: Timer, machine: Machine) -> None:
+    """8192 queries of four requests, top-k 512 and 1024: against a plain copy of the same bytes."""
+    queries, requests, context = 8192, 4, 16384
+    query_len = queries // requests
+    for topk in (512, 1024):
+        chosen = torch.randint(0, context // RATIO, (queries, topk), dtype=torch.int32, device=DEVICE)
+        starts = torch.arange(0, queries + 1, query_len, dtype=torch.int32, device=DEVICE)
+        seq_lens = torch.full((requests,), context, dtype=torch.int32, device=DEVICE)
+        gather = torch.full((requests,), query_len + WINDOW - 1, dtype=torch.int32, device=DEVICE)
+        combined = torch.empty(queries, combined_width(topk, WINDOW), dtype=torch.int32, device=DEVICE)
+        lens = torch.empty(queries, dtype=torch.int32, device=DEVICE)
+        n = context // RATIO
+        m = n + query_len + WINDOW
+        moved = chosen.nbytes + combined.nbytes + lens.nbytes
+        source = torch.randint(0, 9, (moved // 8,), dtype=torch.int32, device=DEVICE)
+        target = torch.empty_like(source)
+        arguments = (combined, lens, chosen, starts, seq_lens, gather, WINDOW, RATIO, topk, m, n)
+        seconds = timer.medians(
+            {"combine": lambda a=arguments: launch_combine(*a), "copy": lambda t=target, s=source: t.copy_(s)}  # type: ignore[misc]
+        )
+        report(f"combine, {queries} queries, top-k {topk}", seconds["combine"], machine, moved)
+        report("  plain copy of the same bytes", seconds["copy"], machine, moved)
+        print(f"  combine / copy = {seconds['combine'] / seconds['copy']:.2f} (must be <= 1.10)")
+
+
+def prefill(timer: Timer, machine: Machine) -> None:
+    """8192 queries x 64 heads x 640 keys; torch: the keys gathered and scaled_dot_product_attention, 512 queries."""
+    for fp8 in (False, True):
+        launch, moved, flop = attention(1, 16384, 8192, 512, fp8=fp8)
+        q, keys = (torch.randn(512, n, HEAD_DIM, device=DEVICE).bfloat16() for n in (HEADS, 16384))
+        index = torch.randint(0, 16384, (512, 512 + WINDOW), device=DEVICE)
+
+        def torch_arm(q: Tensor = q, keys: Tensor = keys, index: Tensor = index) -> Tensor:
+            gathered = keys[0][index]
+            return F.scaled_dot_product_attention(q, gathered, gathered)
+
+        seconds = timer.medians({"kernel": launch, "torch": torch_arm})
+        report(f"prefill, 8192 queries, {'fp8' if fp8 else 'bf16'}", seconds["kernel"], machine, moved, flop)
+        report("  torch: gather + SDPA, 512 queries", seconds["torch"], machine, moved / 16, flop / 16)
+
+
+def decode(timer: Timer, machine: Machine) -> None:
+    """One and four rows (verify, depth 3) of 1, 8 and 64 requests of 8192 tokens, top-k 512."""
+    for requests, query_len in ((1, 1), (8, 1), (64, 1), (1, 4), (64, 4)):
+        for fp8 in (False, True):
+            launch, moved, flop = attention(requests, 8192, query_len, 512, fp8=fp8)
+            name = f"batch {requests} x {query_len} {'fp8' if fp8 else 'bf16'}"
+            report(f"decode, {name}", timer.medians({"kernel": launch})["kernel"], machine, moved, flop)
+            report("  in a graph", timer.graphed(launch), machine, moved, flop)
+
+
+def insert(timer: Timer, machine: Machine) -> None:
+    """q-norm, rope and insertion of 4096 tokens; a copy of q beside it."""
+    tokens = 4096
+    q = torch.randn(tokens, HEADS, HEAD_DIM, device=DEVICE).bfloat16()
+    kv = torch.randn(tokens, HEAD_DIM, device=DEVICE).bfloat16()
+    weight = torch.rand(HEAD_DIM, device=DEVICE)
+    angles = rotation(torch.arange(tokens, device=DEVICE), inverse_frequencies(ROPE, 10000.0).to(DEVICE))
+    slots = torch.randperm(tokens, device=DEVICE)
+    for fp8 in (False, True):
+        rows = cache(tokens, fp8=fp8)
+
+        def launch(rows: KvRows = rows) -> Tensor:
+            return norm_rope_insert(q, kv, weight, angles, slots, rows, 1e-6, BLOCK, round_trip=True)
+
+        seconds = timer.medians({"insert": launch, "copy": q.clone})
+        moved = 2 * q.nbytes + kv.nbytes + rows.data.nbytes
+        report(f"norm + rope + insert, 4096 tokens, {'fp8' if fp8 else 'bf16'}", seconds["insert"], machine, moved)
+        report("  copy of q", seconds["copy"], machine, 2 * q.nbytes)
+
+
+CLAIMS: dict[str, Callable[[Timer, Machine], None]] = {
+    "combine": combine,
+    "prefill": prefill,
+    "decode": decode,
+    "insert": insert,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=CLAIMS, default=list(CLAIMS))
+    parser.add_argument("--repeats", type=int, default=20)
+    a = parser.parse_args()
+    torch.manual_seed(0)
+    timer = Timer(a.repeats)
+    machine = measure_machine(timer)
+    name = torch.cuda.get_device_name()
+    print(f"{name} ({gpu_architecture(DEVICE).name}), torch {torch.__version__}, triton {triton.__version__}")
+    print(f"copy {machine.bytes_per_s / 1e12:.2f} TB/s, bfloat16 product {machine.flop_per_s / 1e12:.0f} TFLOP/s")
+    for claim in a.only:
+        CLAIMS[claim](timer, machine)
+
+
+if __name__ == "__main__":
+    main()
