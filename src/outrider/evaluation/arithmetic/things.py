@@ -117,27 +117,27 @@ _PERSON_MOVES = (
 
 _SHARE = part(
     "share", "d 2-9",
-    """@then [@who [<shares/shared>|<divides/divided>|<splits/split>|<distributes/distributed>] [all|] the {items}
+    """@then [{name} [<shares/shared>|<divides/divided>|<splits/split>|<distributes/distributed>] [all|] the {items}
     @equally among {d} {kins}|{d} {kins} <share/shared> [all|] the {items} @equally]. [How many {items} <does/did> each
     [{kin}|of them|one] [get|receive]?|How many {items} is that for each {kin}?|What is each {kin}'s share?]""",
     "now = have / d | Each {kin} gets {=} {items}.",
 )  # fmt: skip
 _BOXES = part(
     "boxes", "m 2-9",
-    """@then [@who|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} into {boxes2} [of
+    """@then [{name}|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} into {boxes2} [of
     {m}|with {m} {items} each|that hold {m} {items} each|, {m} in each]. [How many {boxes2} <are/were>
     [needed|filled|that|used]?|How many {boxes2} <does/did> that [make|take]?]""",
     "now = have / m | That makes {=} {boxes2}.",
 )  # fmt: skip
 _EACH_BOX = part(
     "each_box", "d 2-9",
-    """@then [@who|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} @equally into {d}
+    """@then [{name}|{friend}] [<puts/put>|<packs/packed>|<sorts/sorted>] [all|] the {items} @equally into {d}
     {boxes2}. [How many {items} <are/were> in each {box2}?|How many {items} <does/did> each {box2} [hold|have]?]""",
     "now = have / d | Each {box2} gets {=} {items}.",
 )  # fmt: skip
 _PRICE = part(
     "price", "p 2-9",
-    """@then [@who <sells/sold> [all|] the {items} for [{p} dollars|${p}] each|[all|] the {items} <are/were> sold for
+    """@then [{name} <sells/sold> [all|] the {items} for [{p} dollars|${p}] each|[all|] the {items} <are/were> sold for
     [{p} dollars|${p}] each]. [How many dollars <does/did> {name} get?|How much money is that?|How much <does/did>
     {name} [earn|get|make]?]""",
     "now = have * p | That makes {=} dollars.",
