@@ -100,8 +100,9 @@ assert not [name for name in sys.modules if name.startswith(("numba", "outrider.
 def run_python(source: str, **environment: str) -> None:
     paths = os.pathsep.join(path for path in sys.path if path)
     command = [sys.executable, "-c", source]
+    inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     result = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths, **environment}, capture_output=True, text=True, check=False
+        command, env={**inherited, "PYTHONPATH": paths, **environment}, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
 
