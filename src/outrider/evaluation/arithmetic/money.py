@@ -17,8 +17,8 @@ PURSE = Setting(
             "wage", "n 2-9, p 8-70",
             """[{name} <works/worked> [for|] {n} hours[| at {place}| on {day2}] and <earns/earned> [{p} dollars|${p}]
             [per hour|an hour|every hour|for each hour]|{name} <earns/earned> [{p} dollars|${p}] [a day|per day|every
-            day] [by {job}|at {place}] and {name} <works/worked> {n} days|{place} <pays/paid> {name} [{p} dollars|${p}] [a day
-            for {n} days|a week for {n} weeks]].""",
+            day] [by {job}|at {place}] and {name} <works/worked> {n} days|{place} <pays/paid> {name} [{p}
+            dollars|${p}] [a day for {n} days|a week for {n} weeks]].""",
             "now = n * p | {name} earns {=} dollars.",
         ),
         part(
