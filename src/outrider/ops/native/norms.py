@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from outrider.ops.native.compilation import kernel, part
+from outrider.ops.native.dot_tiles import dot
 from outrider.ops.native.rows import is_plain, row_view
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, floats
+from outrider.ops.native.vector import FLOAT_BYTES, floats
 from outrider.ops.reference import norms as reference
 
 _ONE = np.float32(1.0)
@@ -19,8 +20,7 @@ _ONE = np.float32(1.0)
 @part
 def inverse_rms(x, width, eps):  # type: ignore[no-untyped-def]
     """Of one row at address x, float32."""
-    (squares,) = dot_1x1(x, x, 0, width)
-    return _ONE / np.float32(math.sqrt(squares / np.float32(width) + np.float32(eps)))
+    return _ONE / np.float32(math.sqrt(dot(x, x, width) / np.float32(width) + np.float32(eps)))
 
 
 @kernel
