@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.ops.native.compilation import kernel, part
+from outrider.ops.native.compilation import kernel
 from outrider.ops.native.dot_tiles import dot_tile
+from outrider.ops.native.row_functions import softmax_row
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import FLOAT_BYTES, add_scaled_1, add_scaled_8, clear, exp, floats, integers
+from outrider.ops.native.vector import FLOAT_BYTES, add_scaled_1, add_scaled_8, clear, floats, integers
 from outrider.ops.reference import attention as reference
 from outrider.ops.reference.attention import KeySlots
 
@@ -25,35 +26,6 @@ _INDEX_BYTES = 8
 
 _tile_4x2 = dot_tile(4, 2)
 _tile_1x1 = dot_tile(1, 1)
-
-
-@part
-def _collect(cache, pitch, slots, bias, n, keys, count):  # type: ignore[no-untyped-def]
-    """Appends the addresses of the keys that exist; returns how many there are now."""
-    s, b = integers(slots), floats(bias)
-    for i in range(n):
-        if b[i] == _ZERO:
-            keys[count] = cache + s[i] * pitch
-            count += 1
-    return count
-
-
-@part
-def _softmax(scores, count, scale, sink):  # type: ignore[no-untyped-def]
-    """In place over the first `count` products, scaled, with one more that has no value."""
-    top = sink
-    for i in range(count):
-        score = scores[i] * scale
-        scores[i] = score
-        top = score if score > top else top
-    for i in range(count):
-        scores[i] = exp(scores[i] - top)
-    total = _ZERO
-    for i in range(count):
-        total += scores[i]
-    total += exp(sink - top)
-    for i in range(count):
-        scores[i] /= total
 
 
 @kernel
@@ -83,19 +55,17 @@ def _attend(  # type: ignore[no-untyped-def]
     pitch, score_pitch = d * FLOAT_BYTES, (entry_count + window_count) * FLOAT_BYTES
     keys, sinks = integers(places), floats(sink)
     for row in range(first, last):
-        e, w = row * entry_count, row * window_count
-        count = _collect(
-            entries, entry_pitch, entry_slots + e * _INDEX_BYTES, entry_bias + e * FLOAT_BYTES, entry_count, keys, 0
-        )
-        count = _collect(
-            window,
-            window_pitch,
-            window_slots + w * _INDEX_BYTES,
-            window_bias + w * FLOAT_BYTES,
-            window_count,
-            keys,
-            count,
-        )
+        count = 0
+        for kind in range(2):
+            if kind == 0:
+                cache, rows, n, slots, bias = entries, entry_pitch, entry_count, entry_slots, entry_bias
+            else:
+                cache, rows, n, slots, bias = window, window_pitch, window_count, window_slots, window_bias
+            own_slots, own_bias = integers(slots), floats(bias)
+            for i in range(row * n, row * n + n):
+                if own_bias[i] == _ZERO:
+                    keys[count] = cache + own_slots[i] * rows
+                    count += 1
         for head in range(heads):
             query, own = q + (row * heads + head) * pitch, scores + head * score_pitch
             shared = head // 4 * 4 + 4 <= heads  # four heads and two keys share their loads
@@ -106,7 +76,7 @@ def _attend(  # type: ignore[no-untyped-def]
             for i in range(done, count):
                 _tile_1x1(query, 0, keys[i], 0, d, own + i * FLOAT_BYTES, 0)
         for head in range(heads):
-            _softmax(floats(scores + head * score_pitch), count, np.float32(scale), sinks[head])
+            softmax_row(scores + head * score_pitch, count, np.float32(scale), sinks[head])
         clear(out + row * heads * pitch, heads * d)
         i = 0
         while i < count:  # the same order either way: eight keys share the loads and stores of the sum

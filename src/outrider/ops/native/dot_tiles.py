@@ -71,14 +71,9 @@ def _sum_of_lanes(builder: Any, vector: Any) -> Any:
     return builder.extract_element(vector, ir.IntType(32)(0))
 
 
-@intrinsic
-def dot(typingctx, x, y, length):  # type: ignore[no-untyped-def]
-    """x . y, addresses of floats."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _dots(builder, [args[0]], [args[1]], read, FLOAT_BYTES, args[2])[0]
-
-    return types.float32(types.int64, types.int64, types.int64), build
+def build_dot(builder: Any, x: Any, y: Any, length: Any) -> Any:
+    """x . y of addresses of floats."""
+    return _dots(builder, [x], [y], read, FLOAT_BYTES, length)[0]
 
 
 def dot_tile(rows: int, columns: int) -> Any:
@@ -95,23 +90,14 @@ def dot_tile(rows: int, columns: int) -> Any:
     return dots
 
 
-def weight_tile(rows: int, columns: int) -> Any:
-    """dots(x, x_pitch, w, w_pitch, w_bytes, length, y, y_pitch): as `dot_tile`, w of float32 (4 bytes) or bfloat16 (2).
+def weight_tile(builder: Any, rows: int, columns: int, args: Any) -> None:
+    """Builds y[r][c] = x[r] . w[c] for args x, x_pitch, w, w_pitch, w_bytes, length, y, y_pitch.
 
-    A bfloat16 weight is a float32 of fewer bits: both kinds give the same results.
+    w: float32 (4 bytes) or bfloat16 (2). A bfloat16 weight is a float32 of fewer bits: both give the same results.
     """
-
-    @intrinsic
-    def dots(typingctx, x, x_pitch, w, w_pitch, w_bytes, length, y, y_pitch):  # type: ignore[no-untyped-def]
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kept = [*args[:4], *args[5:]]
-            with builder.if_else(builder.icmp_signed("==", args[4], WORD(BFLOAT16_BYTES))) as (half, full):
-                with half:
-                    _fill_tile(builder, rows, columns, read_bfloat16, BFLOAT16_BYTES, kept)
-                with full:
-                    _fill_tile(builder, rows, columns, read, FLOAT_BYTES, kept)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8), build
-
-    return dots
+    kept = [*args[:4], *args[5:]]
+    with builder.if_else(builder.icmp_signed("==", args[4], WORD(BFLOAT16_BYTES))) as (half, full):
+        with half:
+            _fill_tile(builder, rows, columns, read_bfloat16, BFLOAT16_BYTES, kept)
+        with full:
+            _fill_tile(builder, rows, columns, read, FLOAT_BYTES, kept)

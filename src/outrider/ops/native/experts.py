@@ -15,9 +15,10 @@ from torch import Tensor
 
 from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.linear import Linear, product, product_address
+from outrider.ops.native.row_functions import swiglu_row
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import FLOAT_BYTES, add_row, clear, copy, exp, floats, integers
+from outrider.ops.native.vector import FLOAT_BYTES, add_row, clear, copy, floats, integers
 from outrider.ops.reference import experts as reference
 from outrider.ops.reference.experts import ExpertWeights
 
@@ -49,24 +50,15 @@ def _gate_up(  # type: ignore[no-untyped-def]
     pairs: [pairs_count] int64; scratch: [pairs_count, d + 2 inner] floats.
     """
     table, share, own = integers(experts), floats(shares), integers(pairs)
-    top = np.float32(limit)
     pitch, y, y_pitch = d * FLOAT_BYTES, scratch + pairs_count * d * FLOAT_BYTES, 2 * inner * FLOAT_BYTES
     for e in range(first * _COLUMNS, last * _COLUMNS, _COLUMNS):
         count = _gather(x, pitch, k, selected, pairs_count, table[e], pairs, scratch, d)
         product(address, scratch, pitch, count, table[e + 1], table[e + 2], 0, 2 * inner, d, y, y_pitch)
         for row in range(count):
             pair = own[row]
-            h = floats(hidden + pair * inner * FLOAT_BYTES)
-            gates, ups = floats(y + row * y_pitch), floats(y + row * y_pitch + inner * FLOAT_BYTES)
-            weight = _ONE
-            if shares != 0:
-                weight = share[pair]
-            for i in range(inner):
-                gate, up = gates[i], ups[i]
-                gate = top if gate > top else gate
-                up = top if up > top else up
-                up = -top if up < -top else up
-                h[i] = gate / (_ONE + exp(-gate)) * up * weight
+            weight = _ONE if shares == 0 else share[pair]
+            gates = y + row * y_pitch
+            swiglu_row(gates, gates + y_pitch // 2, inner, np.float32(limit), weight, hidden + pair * y_pitch // 2)
 
 
 @kernel

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outrider.ops.native.compilation import kernel, part
 from outrider.ops.native.linear import Linear, product, product_address
-from outrider.ops.native.norms import inverse_rms
+from outrider.ops.native.row_functions import inverse_rms
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.vector import FLOAT_BYTES, add_row, clear, exp, floats
 from outrider.ops.reference import hyper_connections as reference
@@ -52,7 +52,7 @@ def _pre(  # type: ignore[no-untyped-def]
     product(address, streams, pitch, t, fn, fn_bytes, 0, rows, width, mixes, rows * FLOAT_BYTES)
     b, s, eps = floats(base), floats(scale), np.float32(hc_eps)
     for row in range(t):
-        factor = inverse_rms(streams + row * pitch, width, norm_eps)
+        factor = inverse_rms(streams + row * pitch, width, np.float32(norm_eps))
         p, c = floats(post + row * n * FLOAT_BYTES), floats(comb + row * n * n * FLOAT_BYTES)
         m, sums = floats(mixes + row * rows * FLOAT_BYTES), u + row * d * FLOAT_BYTES
         for k in range(2 * n):
@@ -89,7 +89,7 @@ def _head(address, streams, t, n, d, fn, fn_bytes, base, scale, hc_eps, norm_eps
     product(address, streams, pitch, t, fn, fn_bytes, 0, n, width, mixes, n * FLOAT_BYTES)
     b, s, m = floats(base), floats(scale), floats(mixes)
     for row in range(t):
-        factor = inverse_rms(streams + row * pitch, width, norm_eps)
+        factor = inverse_rms(streams + row * pitch, width, np.float32(norm_eps))
         clear(out + row * d * FLOAT_BYTES, d)
         for k in range(n):
             weight = _ONE / (_ONE + exp(-(m[row * n + k] * factor * s[0] + b[k]))) + np.float32(hc_eps)

@@ -20,61 +20,71 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from outrider.ops.native.compilation import address_of, shared_kernel
-from outrider.ops.native.dot_tiles import BFLOAT16_BYTES, weight_tile
+from outrider.ops.native.dot_tiles import weight_tile
 from outrider.ops.native.rows import is_plain, row_view
 from outrider.ops.native.threads import WORTH_A_THREAD, spread
-from outrider.ops.native.vector import FLOAT_BYTES, WORD
+from outrider.ops.native.vector import FLOAT_BYTES, WORD, counted
 from outrider.ops.reference import linear as reference
 
 _BLOCK_FLOATS = 32 * 1024  # weights that stay in the second-level cache while all rows pass by
 _ARGUMENTS = 10
 
-_tile_4x2 = weight_tile(4, 2)
-_tile_2x4 = weight_tile(2, 4)
-_tile_1x8 = weight_tile(1, 8)
-_tile_1x1 = weight_tile(1, 1)
+
+@intrinsic
+def _blocks(typingctx, x, x_pitch, t, weight, w_bytes, first, last, k, block, y, y_pitch):  # type: ignore[no-untyped-def]
+    """The products of all rows with `block` weights, then with the next ones."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, x_pitch, t, weight, w_bytes, first, last, k, block, y, y_pitch = args
+        pitch = builder.mul(k, w_bytes)
+
+        def tiles(row: Any, rows: int, columns: int, start: Any, end: Any) -> None:
+            source, target = builder.add(x, builder.mul(row, x_pitch)), builder.add(y, builder.mul(row, y_pitch))
+
+            def tile(source: Any, target: Any, n: Any, rows: int, columns: int) -> None:
+                w = builder.add(weight, builder.mul(n, pitch))
+                place = builder.add(target, builder.mul(n, WORD(FLOAT_BYTES)))
+                weight_tile(builder, rows, columns, (source, x_pitch, w, pitch, w_bytes, k, place, y_pitch))
+
+            def single(n: Any) -> None:
+                counted(
+                    builder,
+                    WORD(0),
+                    WORD(rows),
+                    WORD(1),
+                    lambda r: tile(
+                        builder.add(source, builder.mul(r, x_pitch)),
+                        builder.add(target, builder.mul(r, y_pitch)),
+                        n,
+                        1,
+                        1,
+                    ),
+                )
+
+            fitting = builder.sub(end, builder.srem(builder.sub(end, start), WORD(columns)))
+            counted(builder, start, fitting, WORD(columns), lambda n: tile(source, target, n, rows, columns))
+            counted(builder, fitting, end, WORD(1), single)
+
+        def a_block(start: Any) -> None:
+            end = builder.add(start, block)
+            end = builder.select(builder.icmp_signed("<", end, last), end, last)
+            fours = builder.and_(t, WORD(-4))
+            counted(builder, WORD(0), fours, WORD(4), lambda row: tiles(row, 4, 2, start, end))
+            with builder.if_then(builder.icmp_signed("!=", builder.and_(t, WORD(2)), WORD(0))):
+                tiles(fours, 2, 4, start, end)
+            with builder.if_then(builder.icmp_signed("!=", builder.and_(t, WORD(1)), WORD(0))):
+                tiles(builder.sub(t, WORD(1)), 1, 8, start, end)
+
+        counted(builder, first, last, block, a_block)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 11), build
 
 
 @shared_kernel
 def _product(x, x_pitch, t, weight, w_bytes, first, last, k, y, y_pitch):  # type: ignore[no-untyped-def]
     """y[:, first:last] = x @ W[first:last].T; addresses, and pitches of rows in bytes."""
-    pitch = k * w_bytes
-    block = max(8, _BLOCK_FLOATS // k)
-    start = first
-    while start < last:
-        end = min(start + block, last)
-        row = 0
-        while row < t:
-            source, target = x + row * x_pitch, y + row * y_pitch
-            n, rows = start, t - row
-            if rows >= 4:
-                rows = 4
-                while n + 2 <= end:
-                    _tile_4x2(source, x_pitch, weight + n * pitch, pitch, w_bytes, k, target + n * FLOAT_BYTES, y_pitch)
-                    n += 2
-            elif rows >= 2:
-                rows = 2
-                while n + 4 <= end:
-                    _tile_2x4(source, x_pitch, weight + n * pitch, pitch, w_bytes, k, target + n * FLOAT_BYTES, y_pitch)
-                    n += 4
-            else:
-                while n + 8 <= end:
-                    _tile_1x8(source, x_pitch, weight + n * pitch, pitch, w_bytes, k, target + n * FLOAT_BYTES, y_pitch)
-                    n += 8
-            for i in range(rows * (end - n)):  # what no tile fits
-                r, column = i % rows, n + i // rows
-                _tile_1x1(
-                    source + r * x_pitch,
-                    0,
-                    weight + column * pitch,
-                    0,
-                    w_bytes,
-                    k,
-                    target + r * y_pitch + column * FLOAT_BYTES,
-                    0,
-                )
-            row += rows
-        start = end
+    _blocks(x, x_pitch, t, weight, w_bytes, first, last, k, max(8, _BLOCK_FLOATS // k), y, y_pitch)
 
 
 @cache

@@ -88,19 +88,32 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     )
 
 
+def counted(builder: Any, start: Any, stop: Any, step: Any, body: Callable[[Any], None]) -> None:
+    """body(i) for i = start, start + step, ... below stop; builds a loop of int64."""
+    entry = builder.block
+    head, inside, end = (builder.append_basic_block(name) for name in ("loop", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(WORD)
+    index.add_incoming(start, entry)
+    builder.cbranch(builder.icmp_signed("<", index, stop), inside, end)
+    builder.position_at_end(inside)
+    body(index)
+    index.add_incoming(builder.add(index, step), builder.block)
+    builder.branch(head)
+    builder.position_at_end(end)
+
+
 def vector_loop(builder: Any, length: Any, body: Callable[[ir.Type, Any], None], between: Callable[[], None]) -> None:
     """body(VECTOR, i) for i = 0, LANES, ... while a vector fits into `length`, then `between`, then body(FLOAT, i)."""
-    vectors = builder.sdiv(length, WORD(LANES))
-    with cgutils.for_range(builder, vectors) as loop:
-        body(VECTOR, builder.mul(loop.index, WORD(LANES)))
+    whole = builder.and_(length, WORD(-LANES))
+    counted(builder, WORD(0), whole, WORD(LANES), lambda i: body(VECTOR, i))
     between()
-    done = builder.mul(vectors, WORD(LANES))
-    with cgutils.for_range(builder, builder.sub(length, done)) as loop:
-        body(FLOAT, builder.add(done, loop.index))
+    counted(builder, whole, length, WORD(1), lambda i: body(FLOAT, i))
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """For a `vector_loop` that has nothing to do in between."""
 
 
 def _add_scaled(count: int) -> Any:
@@ -124,7 +137,7 @@ def _add_scaled(count: int) -> Any:
 
 
 def _fused_sum(builder: Any, sums: Any, scalars: list[Any], starts: list[Any], length: Any) -> None:
-    vectors = [_broadcast(builder, x) for x in scalars]
+    vectors = [broadcast(builder, x) for x in scalars]
 
     def accumulate(kind: ir.Type, index: Any) -> None:
         offset = builder.mul(index, WORD(FLOAT_BYTES))
@@ -133,10 +146,11 @@ def _fused_sum(builder: Any, sums: Any, scalars: list[Any], starts: list[Any], l
             total = fma(builder, factor, read(builder, kind, start, offset), total)
         write(builder, total, sums, offset)
 
-    vector_loop(builder, length, accumulate, _nothing)
+    vector_loop(builder, length, accumulate, nothing)
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
+def broadcast(builder: Any, value: Any) -> Any:
+    """A FLOAT in every lane of a VECTOR."""
     one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), value, _INT(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES))
 
@@ -186,36 +200,49 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375  # few bits: its product with a small integer is exact
 _LN2_LOW = -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to the nearest integer
+_ROUND_BITS = 0x4B400000
 _LOWEST, _HIGHEST = -87.0, 88.0
+
+
+def build_exp(builder: Any, value: Any) -> Any:
+    """e^x of FLOAT or VECTOR, within 2 units in the last place; 0 below -87, infinite above 88, NaN stays.
+
+    Elementary arithmetic, because a library's vector version and its scalar one differ in the last bit.
+    """
+    kind, whole_kind = value.type, ir.VectorType(_INT, LANES) if isinstance(value.type, ir.VectorType) else _INT
+
+    def number(x: float) -> Any:
+        return constant(kind, x)
+
+    def whole(x: int) -> Any:
+        return ir.Constant(whole_kind, [x] * LANES if whole_kind is not _INT else x)
+
+    low = builder.fcmp_ordered("<", value, number(_LOWEST))
+    high = builder.fcmp_ordered(">", value, number(_HIGHEST))
+    clamped = builder.select(low, number(_LOWEST), builder.select(high, number(_HIGHEST), value))
+    shifted = builder.fadd(builder.fmul(clamped, number(_LOG2_E)), number(_ROUND))
+    power = builder.fsub(shifted, number(_ROUND))
+    r = builder.fsub(clamped, builder.fmul(power, number(_LN2_HIGH)))
+    r = builder.fsub(r, builder.fmul(power, number(_LN2_LOW)))
+    p = number(1 / 5040)
+    for factorial in (720, 120, 24, 6, 2):  # the series, from its end
+        p = builder.fadd(builder.fmul(p, r), number(1 / factorial))
+    p = builder.fadd(builder.fadd(builder.fmul(builder.fmul(p, r), r), r), number(1.0))
+    exponent = builder.sub(builder.bitcast(shifted, whole_kind), whole(_ROUND_BITS - 127))
+    y = builder.fmul(p, builder.bitcast(builder.shl(exponent, whole(23)), kind))
+    return builder.select(high, number(float("inf")), builder.select(low, number(0.0), y))
+
+
+def constant(kind: ir.Type, x: float) -> Any:
+    """A FLOAT, or a VECTOR of equal ones."""
+    return ir.Constant(kind, [x] * LANES if isinstance(kind, ir.VectorType) else x)
 
 
 @intrinsic
 def exp(typingctx, x):  # type: ignore[no-untyped-def]
-    """e^x in float32, within 2 units in the last place; 0 below -87, infinite above 88, NaN stays.
-
-    Elementary arithmetic, because a library's vector version and its scalar one differ in the last bit.
-    """
+    """e^x in float32, see `build_exp`."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (value,) = args
-
-        def times(a: Any, b: Any) -> Any:
-            return builder.fmul(a, b)
-
-        low = builder.fcmp_ordered("<", value, FLOAT(_LOWEST))
-        high = builder.fcmp_ordered(">", value, FLOAT(_HIGHEST))
-        clamped = builder.select(low, FLOAT(_LOWEST), builder.select(high, FLOAT(_HIGHEST), value))
-        shifted = builder.fadd(times(clamped, FLOAT(_LOG2_E)), FLOAT(_ROUND))
-        whole = builder.fsub(shifted, FLOAT(_ROUND))
-        r = builder.fsub(clamped, times(whole, FLOAT(_LN2_HIGH)))
-        r = builder.fsub(r, times(whole, FLOAT(_LN2_LOW)))
-        p = FLOAT(1 / 5040)
-        for factorial in (720, 120, 24, 6, 2):  # the series, from its end
-            p = builder.fadd(times(p, r), FLOAT(1 / factorial))
-        p = builder.fadd(builder.fadd(times(times(p, r), r), r), FLOAT(1.0))
-        exponent = builder.sub(builder.bitcast(shifted, _INT), builder.bitcast(FLOAT(_ROUND), _INT))
-        power = builder.bitcast(builder.shl(builder.add(exponent, _INT(127)), _INT(23)), FLOAT)
-        y = builder.select(low, FLOAT(0.0), times(p, power))
-        return builder.select(high, FLOAT(float("inf")), y)
+        return build_exp(builder, args[0])
 
     return types.float32(types.float32), build
