@@ -27,7 +27,7 @@ _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """A function that only kernels call: its source becomes theirs, which compiles faster than a function of its own."""
+    """A function that only kernels call: it becomes a part of theirs, which compiles faster than one of its own."""
     return numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
 
 

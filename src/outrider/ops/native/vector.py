@@ -100,8 +100,17 @@ def counted(builder: Any, start: Any, stop: Any, step: Any, body: Callable[[Any]
     builder.position_at_end(inside)
     body(index)
     index.add_incoming(builder.add(index, step), builder.block)
-    builder.branch(head)
+    builder.branch(head).set_metadata("llvm.loop", _as_it_stands(builder.module))
     builder.position_at_end(end)
+
+
+def _as_it_stands(module: Any) -> Any:
+    """Tells the compiler to leave a loop alone: unrolled copies cost seconds of compilation and gain nothing."""
+    option = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    vectors = module.add_metadata([ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.IntType(1)(0)])
+    loop = ir.MDValue(module, [option], name=str(len(module.metadata)))
+    loop.operands = (loop, option, vectors)  # the name of a loop is a node that begins with itself
+    return loop
 
 
 def vector_loop(builder: Any, length: Any, body: Callable[[ir.Type, Any], None], between: Callable[[], None]) -> None:
