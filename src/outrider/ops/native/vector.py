@@ -135,7 +135,16 @@ def _add_scaled(count: int) -> Any:
         sums, weights, rows, length = args
         starts = [read(builder, WORD, rows, WORD(i * 8)) for i in range(count)]
         scalars = [read(builder, FLOAT, weights, WORD(i * FLOAT_BYTES)) for i in range(count)]
-        _fused_sum(builder, sums, scalars, starts, length)
+        vectors = [broadcast(builder, x) for x in scalars]
+
+        def accumulate(kind: ir.Type, index: Any) -> None:
+            offset = builder.mul(index, WORD(FLOAT_BYTES))
+            total = read(builder, kind, sums, offset)
+            for start, factor in zip(starts, vectors if kind is VECTOR else scalars, strict=True):
+                total = fma(builder, factor, read(builder, kind, start, offset), total)
+            write(builder, total, sums, offset)
+
+        vector_loop(builder, length, accumulate, nothing)
         return context.get_dummy_value()
 
     @intrinsic
@@ -143,19 +152,6 @@ def _add_scaled(count: int) -> Any:
         return types.void(*[types.int64] * 4), build
 
     return add
-
-
-def _fused_sum(builder: Any, sums: Any, scalars: list[Any], starts: list[Any], length: Any) -> None:
-    vectors = [broadcast(builder, x) for x in scalars]
-
-    def accumulate(kind: ir.Type, index: Any) -> None:
-        offset = builder.mul(index, WORD(FLOAT_BYTES))
-        total = read(builder, kind, sums, offset)
-        for start, factor in zip(starts, vectors if kind is VECTOR else scalars, strict=True):
-            total = fma(builder, factor, read(builder, kind, start, offset), total)
-        write(builder, total, sums, offset)
-
-    vector_loop(builder, length, accumulate, nothing)
 
 
 def broadcast(builder: Any, value: Any) -> Any:
@@ -170,11 +166,18 @@ add_scaled_8 = _add_scaled(8)
 
 @intrinsic
 def add_row(typingctx, sums, weight, row, length):  # type: ignore[no-untyped-def]
-    """sums[i] += weight * row[i], fused; addresses of floats."""
+    """sums[i] += weight * row[i], product and sum rounded as in the reference; addresses of floats."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total, factor, start, count = args
-        _fused_sum(builder, total, [factor], [start], count)
+        sums, weight, row, length = args
+
+        def accumulate(kind: ir.Type, index: Any) -> None:
+            offset = builder.mul(index, WORD(FLOAT_BYTES))
+            factor = weight if kind is FLOAT else broadcast(builder, weight)
+            product = builder.fmul(factor, read(builder, kind, row, offset))
+            write(builder, builder.fadd(read(builder, kind, sums, offset), product), sums, offset)
+
+        vector_loop(builder, length, accumulate, nothing)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32, types.int64, types.int64), build
