@@ -126,8 +126,8 @@ def plan_memory(
     """The plan of an engine that drafts up to `depth` tokens (0: no drafter is loaded).
 
     specs: the checkpoint's table, scales included. available: bytes that may be taken, None if unknown. caches: how
-    many engines will share the weights. When not even one request of the longest context fits, the plan says so (`fits`), with the sizes
-    that it would take. Raises ConfigError for limits that contradict each other.
+    many engines will share the weights. When not even one request of the longest context fits, the plan says so
+    (`fits`), with the sizes that it would take. Raises ConfigError for limits that contradict each other.
     """
     context = options.context_of(config)
     weights = {True: 0, False: 0}
