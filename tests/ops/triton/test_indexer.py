@@ -142,15 +142,15 @@ def test_against_float64(device: str) -> None:
 def test_prefill_verify_and_decode_rows_are_one(form: str, device: str) -> None:
     """A row in the ragged batch, in another order, alone, beside any number of queries in its program and in a wider
     table of scores: the same bits."""
-    problem = build(replace(SMALL, form=form), [(200, 7), (300, 4), (129, 3)], device)
-    together = scores(problem)
-    for query_tile in (1, 2, 5, 16):
-        assert torch.equal(scores(problem, query_tile=query_tile), together)
-    order = torch.tensor([12, 1, 8, 0, 9])
-    assert torch.equal(scores(problem.select(order), query_tile=3), together[order])
-    for row in (0, 6, 7, 13):
-        alone = scores(problem.select(torch.tensor([row])), width=100)
-        assert torch.equal(alone[0, :80], together[row])
+    problem = build(replace(SMALL, form=form), [(100, 5), (140, 3), (60, 2)], device)
+    together = scores(problem, 35)
+    for query_tile in (1, 3, 16):
+        assert torch.equal(scores(problem, 35, query_tile=query_tile), together)
+    order = torch.tensor([8, 1, 6, 0, 7])
+    assert torch.equal(scores(problem.select(order), 35, query_tile=3), together[order])
+    for row in (0, 4, 6):
+        alone = scores(problem.select(torch.tensor([row])), 50)
+        assert torch.equal(alone[0, :35], together[row])
 
 
 @pytest.mark.parametrize(("form", "exact"), [("ocp", True), ("fnuz", True), ("fp4", False)])
@@ -276,21 +276,19 @@ def test_what_is_not_served_is_refused(change: dict[str, Any], complaint: str, d
 def test_selected_entries_are_the_references(form: str, device: str) -> None:
     """Lengths around topk * ratio in a verify block, prefill from the first token, a long and a padded row."""
     topk = 8
-    batch = [(topk * 4 + d + 1, 3) for d in (-1, 0, 1)] + [(45, 45), (400, 2)]
+    batch = [(topk * 4 + d + 1, 3) for d in (-1, 0, 1)] + [(38, 38), (150, 2)]
     problem = build(replace(SMALL, heads=16, form=form), batch, device, padded_rows=1)
     host = problem.on_cpu()
-    expected = reference.select_entries(host.q, host.head_weights, host.queries, host.keys, 4, topk, 400)
-    for scratch_bytes in (1 << 29, 4 * 100 * 7):
+    expected = reference.select_entries(host.q, host.head_weights, host.queries, host.keys, 4, topk, 150)
+    for scratch_bytes in (1 << 29, 4 * 37 * 30):
         found = select_entries(
-            problem.q, problem.head_weights, problem.queries, problem.keys, 4, topk, 400, scratch_bytes=scratch_bytes
+            problem.q, problem.head_weights, problem.queries, problem.keys, 4, topk, 150, scratch_bytes=scratch_bytes
         )
         assert torch.equal(found.cpu(), expected)
     assert expected[-1].tolist() == [-1] * topk
-    short = expected[problem.visible() <= topk]
-    counts = torch.arange(topk).expand(short.shape)
-    assert torch.equal(
-        short, torch.where(counts < problem.visible()[problem.visible() <= topk][:, None], counts, -1).int()
-    )
+    visible = problem.visible()[:, None]
+    all_seen = torch.where(torch.arange(topk) < visible, torch.arange(topk), -1).int()
+    assert torch.equal(expected[visible[:, 0] <= topk], all_seen[visible[:, 0] <= topk])
 
 
 def test_a_query_beyond_the_promised_length_selects_nothing(device: str) -> None:

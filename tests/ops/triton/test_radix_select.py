@@ -17,7 +17,7 @@ from outrider.ops.reference.paged_attention import Queries
 from outrider.ops.triton.radix_select import PART, top_visible_entries
 
 INF, NAN = float("inf"), float("nan")
-FORMS = {"a program a row": {"part": 0, "tile": 32}, "parts": {"part": 64, "tile": 32}}
+FORMS = {"a program a row": {"part": 0, "tile": 64}, "parts": {"part": 64, "tile": 64}}
 
 
 def queries(visible: list[int], device: str, ratio: int = 4) -> Queries:
@@ -45,15 +45,15 @@ def agree(logits: Tensor, visible: list[int], topk: int, device: str, **options:
 @pytest.mark.parametrize("topk", [1, 8, 100])
 def test_random_rows(form: str, topk: int, device: str) -> None:
     """Every relation of length, topk, tile and part; padded rows between them."""
-    visible = [300, 0, -1, topk - 1, topk, topk + 1, 128, 129, 192, 255, -1]
-    logits = torch.randn(len(visible), 300, generator=torch.Generator().manual_seed(topk))
+    visible = [130, 0, -1, topk - 1, topk, topk + 1, 128, -1]
+    logits = torch.randn(len(visible), 130, generator=torch.Generator().manual_seed(topk))
     found = agree(logits, visible, topk, device, **FORMS[form])
     assert found[1].tolist() == found[2].tolist() == [-1] * topk
     assert found[4].tolist() == list(range(topk))
 
 
 def test_a_row_written_by_hand(device: str) -> None:
-    """relu and negative weights make zeros of both signs: they are one score. Of four equal ones the first two count."""
+    """relu and negative weights make zeros of both signs: one score. Of the four the first two are chosen."""
     row = torch.tensor([[-1.0, 0.0, -0.0, 5.0, 0.0, -2.0, -0.0, 7.0]])
     for options in FORMS.values():
         assert agree(row, [8], 4, device, **options).tolist() == [[1, 2, 3, 7]]
@@ -66,9 +66,8 @@ def test_equal_scores_go_to_the_lowest_index(form: str, device: str) -> None:
     assert agree(torch.zeros(1, 32), [32], 8, device, **options).tolist() == [list(range(8))]
     generator = torch.Generator().manual_seed(3)
     values = torch.tensor([-INF, -2.5, -0.0, 0.0, 1e-45, 3.0, 3.0000002, INF])
-    for _ in range(3):
-        logits = values[torch.randint(8, (6, 260), generator=generator)]
-        agree(logits, [260, 200, 65, 64, 63, 33], 32, device, **options)
+    logits = values[torch.randint(8, (4, 140), generator=generator)]
+    agree(logits, [140, 65, 64, 33], 32, device, **options)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -95,7 +94,7 @@ def test_scores_that_differ_in_one_digit(form: str, device: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_query_that_sees_more_than_the_row_holds_selects_nothing(form: str, device: str) -> None:
     rows = queries([101, 100], device)
-    found = top_visible_entries(torch.randn(2, 100).to(device), rows, 4, 8, **FORMS[form])  # type: ignore[arg-type]
+    found = top_visible_entries(torch.randn(2, 100).to(device), rows, 4, 8, **FORMS[form])
     assert found[0].tolist() == [-1] * 8 and int(found[1].min()) >= 0
 
 
@@ -106,7 +105,7 @@ def test_full_shapes_with_the_tiles_that_ship(topk: int, width: int, device: str
     agree(logits, [width, topk + 1], topk, device)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data())
 def test_any_row(data: st.DataObject) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
