@@ -175,12 +175,15 @@ def test_the_other_dialect_is_wrong(device: str) -> None:
 def test_rows_that_need_no_scores_get_none(device: str) -> None:
     """Queries that see at most `more_than` entries, and columns beyond what is seen, are left as they were."""
     problem = build(SMALL, [(44, 6), (300, 1)], device, padded_rows=1)
-    found = indexer_logits(problem.q, problem.head_weights, problem.queries, problem.keys, 4, 80, more_than=10)
     visible = problem.visible()
     assert visible.tolist() == [9, 10, 10, 10, 10, 11, 75, 0]
-    untouched = found.cpu().isnan()  # fresh memory is NaN here
-    for row, count in enumerate(visible.tolist()):
-        assert untouched[row].tolist() == [count <= 10 or column >= count for column in range(80)]
+    for more_than in (10, 0):
+        found = indexer_logits(
+            problem.q, problem.head_weights, problem.queries, problem.keys, 4, 80, more_than, query_tile=8
+        )
+        untouched = found.cpu().isnan()  # fresh memory is NaN here
+        for row, count in enumerate(visible.tolist()):
+            assert untouched[row].tolist() == [count <= more_than or column >= count for column in range(80)]
 
 
 def test_nan_is_not_lost(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import pytest
@@ -103,6 +104,19 @@ def test_full_shapes_with_the_tiles_that_ship(topk: int, width: int, device: str
     """V4-Flash beyond a part (so three parts) and V4-Pro within one; scores of the indexer have many zeros."""
     logits = torch.randn(2, width, generator=torch.Generator().manual_seed(5)).clamp_min(0.9)
     agree(logits, [width, topk + 1], topk, device)
+
+
+def test_offsets_beyond_32_bits(device: str) -> None:
+    """The third row of a table begins beyond 2^31 scores."""
+    shape = (3, 2**30 + 16)
+    if device == "cuda":
+        logits = torch.zeros(shape, device=device)
+    else:  # address space of which few pages are touched
+        logits = torch.frombuffer(mmap.mmap(-1, 4 * shape[0] * shape[1]), dtype=torch.float32).view(shape)
+    logits[2, :100] = torch.arange(100.0, device=device)
+    for options in ({"part": 0}, {"part": 1 << 30}):
+        found = top_visible_entries(logits, queries([0, 0, 100], device), 4, 8, tile=128, **options)
+        assert found[2].tolist() == list(range(92, 100))
 
 
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
