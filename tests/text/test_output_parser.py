@@ -157,6 +157,7 @@ TEXTS: dict[str, tuple[bool, str, str, str, tuple[ToolCall, ...]]] = {
     "parameter without a name": (False, invoke("f", f"<{D}parameter>x</{D}parameter>") + B, "", "", (BOTH[1],)),
     "call without a name": (False, f"c{invoke('', text('s', 'x'))}{B}", "c", "", (BOTH[1],)),
     "orphan pieces": (False, f"a{END}b{text('s', 'x')}c{CLOSE}\n\nd<{D}what>", "a\nbxc\n\nd", "", ()),
+    "half a tag at the end of a call": (False, f"{OPEN}{A}{B.removesuffix(END)}</{D}inv", "", "", (BOTH[0],)),
     "half a tag at the end": (True, f"r</think>c\n\n<{D}tool_ca", "c\n\n", "r", ()),
 }
 

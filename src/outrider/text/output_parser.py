@@ -66,8 +66,9 @@ class OutputParser:
     def finish(self, truncated: bool) -> list[Delta]:
         """What is left at the end.
 
-        truncated: the answer was cut (by a limit, a stop string, an abort), and not ended by the model. A call that was
-        cut gets no `ToolCallEnd`; one that the model left open gets it if every argument is complete.
+        truncated: anything but the model's own end token ended the answer: a limit, an abort, and a stop string of the
+        client's too, although its finish reason is "stop". A call that was cut gets no `ToolCallEnd`; one that the
+        model left open gets it if every argument is complete.
         """
         if self._call is not None:
             self._buffer = self._call.finish(self._buffer, truncated, self._deltas)

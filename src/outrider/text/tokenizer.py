@@ -83,9 +83,9 @@ class Tokenizer:
     def _encode_plain(self, text: str) -> list[int]:
         """Ids of text in which nothing is a token of the protocol."""
         ids = self.encode(text)
-        return (
-            ids if self._added_ids.isdisjoint(ids) else self._plain_backend.encode(text, add_special_tokens=False).ids
-        )
+        if self._added_ids.isdisjoint(ids):
+            return ids
+        return self._plain_backend.encode(text, add_special_tokens=False).ids
 
     @cached_property
     def _added_ids(self) -> frozenset[int]:
