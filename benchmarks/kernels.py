@@ -1,6 +1,6 @@
 """GPU kernels of V4's sparse attention at V4-Flash shapes, against torch in the same run and against physical floors.
 
-    python benchmarks/kernels.py [--only combine prefill decode insert indexer] [--repeats 20]
+    python benchmarks/kernels.py [--only combine prefill decode insert indexer compress] [--repeats 20]
 
 Arms alternate; medians. Before each launch L2 is flushed by reading 256 MB. `decode` is also timed inside a graph of
 repeated launches. Floors: bytes over the bandwidth of a plain copy measured in this run, FLOP over a bfloat16 product
@@ -21,9 +21,11 @@ from torch import Tensor
 
 from outrider.ops.index_rows import empty_fp4_rows
 from outrider.ops.kv_rows import KvRows, empty_fp8_rows, write_rows
+from outrider.ops.reference import compressor as compressor_reference
 from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import inverse_frequencies, rotation
 from outrider.ops.reference.topk_swa import combined_width
+from outrider.ops.triton.compressor import compress_insert
 from outrider.ops.triton.index_queries import index_queries
 from outrider.ops.triton.indexer_logits import indexer_logits
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert
@@ -285,12 +287,42 @@ def indexer(timer: Timer, machine: Machine) -> None:
         report("  torch.topk", seconds["torch"], machine, logits.nbytes)
 
 
+def compress(timer: Timer, machine: Machine) -> None:
+    """One chunk of 4096 tokens, and a token of each of 64 requests that closes a window, CSA and HCA layers."""
+    for ratio, requests, query_len in ((4, 1, 4096), (128, 1, 4096), (4, 64, 1), (128, 64, 1)):
+        width = (2 if ratio == 4 else 1) * HEAD_DIM
+        context = 8192
+        positions = torch.arange(context - query_len, context, device=DEVICE, dtype=torch.int32).repeat(requests)
+        owners = torch.arange(requests, device=DEVICE, dtype=torch.int32).repeat_interleave(query_len)
+        rows = torch.randn(positions.numel(), 2 * width, device=DEVICE)
+        ape, weight = torch.randn(ratio, width, device=DEVICE), torch.rand(HEAD_DIM, device=DEVICE)
+        table = torch.randperm(requests * context // PAGE_TOKENS, device=DEVICE, dtype=torch.int32).view(requests, -1)
+        partial = PagedRows(KvRows(torch.randn(requests * context, 2 * width, device=DEVICE)), table, PAGE_TOKENS)
+        entries = paged(requests, context // ratio, PAGE_TOKENS // ratio, fp8=True)
+        angles = rotation(positions + 1 - ratio, inverse_frequencies(ROPE, 10000.0).to(DEVICE))
+        queries = Queries(positions, owners)
+        arguments = (rows, ape, weight, queries, angles, partial, entries, ratio, 1e-6, BLOCK)
+        seconds = timer.medians(
+            {
+                "kernel": lambda a=arguments: compress_insert(*a, round_trip=True),  # type: ignore[misc]
+                "torch": lambda a=arguments: compressor_reference.compress_insert(*a, round_trip=True),  # type: ignore[misc]
+            }
+        )
+        closed = requests * (query_len // ratio if query_len > 1 else 1)
+        earlier = requests * ((2 * ratio if ratio == 4 else ratio) - query_len) if query_len == 1 else 0
+        moved = 2.0 * rows.nbytes + 8 * HEAD_DIM * earlier + (HEAD_DIM + ROPE + 7) * closed + 8 * ROPE * closed
+        name = f"{requests} x {query_len} tokens, ratio {ratio}"
+        report(f"compress + insert, {name}", seconds["kernel"], machine, moved)
+        report("  torch", seconds["torch"], machine, moved)
+
+
 CLAIMS: dict[str, Callable[[Timer, Machine], None]] = {
     "combine": combine,
     "prefill": prefill,
     "decode": decode,
     "insert": insert,
     "indexer": indexer,
+    "compress": compress,
 }
 
 

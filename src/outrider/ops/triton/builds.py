@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.ops.triton.compressor import WINDOW_TILE, compress_insert_kernel, warps_for
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
 from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
@@ -40,9 +41,14 @@ _POINTERS = {
     **dict.fromkeys(("head_weights", "logits"), "*fp32"),
     **dict.fromkeys(("digit_counts", "part_counts", "chosen_indices"), "*i32"),
     **dict.fromkeys(("write_slots", "slots"), "*i64"),
+    **dict.fromkeys(("values_gates", "ape", "norm_weight", "partial"), "*fp32"),
+    "partial_table": "*i32",
 }
 _FLOATS = {"scale_log2e", "eps"}
-_ALIGNED = {"num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"}
+_ALIGNED = {
+    *("num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"),
+    *("input_stride", "partial_stride"),
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,8 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
         yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
         if every and name == "plain":
             yield Build("norm_rope_insert unrounded", norm_rope_insert_kernel, _insert(name, round_trip=False))
+        for ratio in (4, 128) if every else (4,):
+            yield _compressor(name, ratio)
         yield _gathered(target, name)
         for ratio, listed in ((4, True), (128, False), (0, False), (4, False)) if every else ((4, True),):
             yield _paged(target, name, ratio, listed=listed)
@@ -117,6 +125,13 @@ def _attention(target: Architecture, name: str) -> dict[str, object]:
         "BLOCK_N": tiles.key_tile,
         "SPLIT_KEYS": SPLIT_KEYS,
     }
+
+
+def _compressor(name: str, ratio: int) -> Build:
+    constants = _insert(name, round_trip=name == "plain")
+    constants = {key: constants[key] for key in ("FORMAT", "D", "QUANT_BLOCK", "ROUND_TRIP")} | {"ROPE": 64}
+    constants |= {"RATIO": ratio, "OVERLAP": ratio == 4, "PAGE_TOKENS": 128, "BLOCK_N": WINDOW_TILE}
+    return Build(f"compress_insert {name} ratio {ratio}", compress_insert_kernel, constants, warps_for(512))
 
 
 def _gathered(target: Architecture, name: str) -> Build:
