@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from outrider.ops.index_rows import empty_fp4_rows
 from outrider.ops.kv_rows import KvRows, empty_fp8_rows
 from outrider.ops.reference.paged_attention import PagedRows, Queries, paged_slots
 from outrider.ops.reference.rope import Rotation, inverse_frequencies, rotation
@@ -20,7 +22,8 @@ Operation = Callable[..., None]
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model fixes. `dialect` None: plain entries of `dtype`, rounded as FP8 would with `round_trip`."""
+    """What the model fixes. `dialect` None: plain entries of `dtype`, rounded as FP8 would with `round_trip`. `index`:
+    the indexer's compressor, whose keys are FP8 in `dialect`, FP4 or plain."""
 
     ratio: int
     head_dim: int = 32
@@ -30,6 +33,7 @@ class Shape:
     dialect: Fp8Dialect | None = None
     round_trip: bool = True
     page_tokens: int = 128
+    index: Literal["fp4", "fp8", "plain"] | None = None
 
     @property
     def overlap(self) -> bool:
@@ -98,9 +102,14 @@ class Sequences:
 
     def _empty_entries(self, slots: int, device: Device) -> KvRows:
         shape = self.shape
-        if shape.dialect is None:
+        if shape.index == "fp4":
+            rows = empty_fp4_rows(slots, shape.head_dim, device)
+        elif shape.dialect is None:
             return KvRows(torch.full((slots, shape.head_dim), torch.nan, dtype=shape.dtype, device=device))
-        rows = empty_fp8_rows(slots, shape.head_dim - shape.rope, shape.rope, shape.block, shape.dialect, device)
+        elif shape.index == "fp8":
+            rows = empty_fp8_rows(slots, shape.head_dim, 0, shape.head_dim, shape.dialect, device)
+        else:
+            rows = empty_fp8_rows(slots, shape.head_dim - shape.rope, shape.rope, shape.block, shape.dialect, device)
         assert rows.scales is not None
         rows.data.fill_(0xFF)
         rows.scales.fill_(0xFF)
@@ -138,12 +147,13 @@ class Sequences:
             "queries": Queries(positions.contiguous().to(device), requests.contiguous().to(device)),
             "rotation": angles,
             "partial": caches.partial,
-            "entries": caches.entries,
             "ratio": shape.ratio,
             "eps": EPS,
-            "block": shape.block,
-            "round_trip": shape.round_trip,
         }
+        if shape.index:
+            arguments["keys"] = caches.entries
+        else:
+            arguments |= {"entries": caches.entries, "block": shape.block, "round_trip": shape.round_trip}
         operation(**(arguments | changes))
 
     def exact(self, request: int) -> Tensor:

@@ -14,16 +14,19 @@ pytest.importorskip("triton")
 
 from tests.ops.triton.compressor_cases import Caches, Piece, Sequences, Shape, all_bits, entry_bits, entry_slots
 
+from outrider.ops.index_rows import read_index_rows
 from outrider.ops.kv_rows import KvRows, read_rows
 from outrider.ops.reference import compressor as reference
+from outrider.ops.reference.indexer import hadamard
 from outrider.ops.reference.paged_attention import PagedRows
-from outrider.ops.triton.compressor import compress_insert
+from outrider.ops.triton.compressor import compress_index_keys, compress_insert
 from outrider.platforms.architectures import Fp8Dialect
 
 OCP, FNUZ = Fp8Dialect
 
 CSA = Shape(ratio=4, page_tokens=8)
 HCA = Shape(ratio=128)
+INDEX = replace(CSA, index="fp4")
 FLASH = Shape(ratio=4, head_dim=512, rope=64, block=64)
 
 SHAPES: dict[str, tuple[Shape, list[int]]] = {
@@ -32,7 +35,7 @@ SHAPES: dict[str, tuple[Shape, list[int]]] = {
     "csa unrounded": (replace(CSA, dtype=torch.float32, round_trip=False), [9, 4, 3, 30]),
     "csa ocp": (replace(CSA, dialect=OCP), [21]),
     "csa fnuz": (replace(CSA, dialect=FNUZ), [21]),
-    "hca": (HCA, [127, 128, 259]),
+    "hca": (HCA, [127, 257]),
     "hca fnuz": (replace(HCA, dialect=FNUZ), [129]),
     "flash csa": (FLASH, [13]),
     "flash csa ocp": (replace(FLASH, dialect=OCP), [13]),
@@ -58,7 +61,8 @@ def values(sequences: Sequences, caches: Caches, request: int) -> torch.Tensor:
     rows = caches.entries.rows
     host = KvRows(rows.data.cpu(), None if rows.scales is None else rows.scales.cpu(), rows.dialect)
     slots = entry_slots(caches, request, sequences.lengths[request] // sequences.shape.ratio)
-    return read_rows(host, slots, sequences.shape.head_dim)
+    read = read_index_rows if sequences.shape.index else read_rows
+    return read(host, slots, sequences.shape.head_dim)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -85,10 +89,41 @@ def test_values(name: str, device: str) -> None:
         assert torch.allclose(values(sequences, found, request)[:, tail].double(), exact[:, tail], rtol=fine, atol=fine)
 
 
+INDEX_SHAPES = {
+    "fp4": INDEX,
+    "ocp": replace(INDEX, index="fp8", dialect=OCP),
+    "fnuz": replace(INDEX, index="fp8", dialect=FNUZ),
+    "plain": replace(INDEX, index="plain"),
+    "flash fp4": replace(INDEX, head_dim=128, rope=64),
+    "flash fnuz": replace(INDEX, head_dim=128, rope=64, index="fp8", dialect=FNUZ),
+}
+
+
+@pytest.mark.parametrize("name", INDEX_SHAPES)
+def test_index_keys(name: str, device: str) -> None:
+    """The bytes of the reference, partial rows and what is not written included; and keys as float64 has them, after
+    Hadamard, within half a step of the largest of their block."""
+    shape = INDEX_SHAPES[name]
+    sequences = Sequences(shape, [9, 4])
+    found, expected = sequences.caches(device), sequences.caches("cpu")
+    for pieces in in_pieces(sequences, [6]):
+        sequences.step(compress_index_keys, found, pieces, padding=[(-1, -1)])
+        sequences.step(reference.compress_index_keys, expected, pieces, padding=[(-1, -1)])
+    assert float((all_bits(found) != all_bits(expected)).float().mean()) < 0.001
+    for request in range(2):
+        exact = sequences.exact(request)
+        if shape.index != "plain":
+            exact = hadamard(exact)
+        step = {"fp4": 2.0**-2, "fp8": 2.0**-4, "plain": 2.0**-7}[shape.index or ""]
+        error = (values(sequences, found, request).double() - exact).abs()
+        blocks = exact.unflatten(-1, (-1, 32)).abs().amax(-1, keepdim=True).expand(-1, -1, 32).flatten(1)
+        assert bool((error <= step * blocks).all())
+
+
 # -------- one window, one entry
 
 
-@pytest.mark.parametrize("shape", [CSA, replace(CSA, dialect=FNUZ), HCA], ids=["csa", "csa fnuz", "hca"])
+@pytest.mark.parametrize("shape", [CSA, HCA, INDEX], ids=["csa", "hca", "index fp4"])
 def test_prefill_chunks_decode_and_verify_are_one(shape: Shape, device: str) -> None:
     """One prefill; chunks; a token at a time; and verify rows of which the drafts are wrong and rejected: the same
     bytes of every entry."""
@@ -103,17 +138,18 @@ def test_prefill_chunks_decode_and_verify_are_one(shape: Shape, device: str) -> 
         "verify, all wrong": prefix + [[Piece(0, p, rows[p], rows[p] - 1)] for p in range(start, end)],
         "verify, one right": prefix + [[Piece(0, p, rows[p], max(rows[p] - 2, 0))] for p in range(start, end, 2)],
     }
+    operation = compress_index_keys if shape.index else compress_insert
     entries = {}
     for name, history in steps.items():
         caches = sequences.caches(device)
         for pieces in history:
-            sequences.step(compress_insert, caches, pieces)
+            sequences.step(operation, caches, pieces)
         entries[name] = entry_bits(caches, 0, end // shape.ratio)
     assert all(torch.equal(bits, entries["prefill"]) for bits in entries.values())
 
 
 @given(data=st.data())
-@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate], derandomize=True)
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate], derandomize=True)
 def test_any_mix_of_steps(data: st.DataObject) -> None:
     """Requests side by side, each step any number of tokens of any of them in any order, some tokens wrong drafts:
     caches as one prefill leaves them."""
@@ -206,6 +242,15 @@ def test_nan_stays_in_its_windows(device: str) -> None:
     assert torch.equal(entry_bits(found, 1, 1), entry_bits(expected, 1, 1))
 
 
+@pytest.mark.parametrize("shape", [INDEX, replace(INDEX, index="fp8", dialect=FNUZ)], ids=["fp4", "fnuz"])
+def test_a_nan_key_says_so(shape: Shape, device: str) -> None:
+    sequences = Sequences(shape, [12])
+    sequences.rows[0][5, shape.width - 1] = torch.nan  # right half: its own window
+    caches = sequences.caches(device)
+    sequences.step(compress_index_keys, caches, [Piece(0, 0, 12)])
+    assert values(sequences, caches, 0).isnan().all(1).tolist() == [False, True, False]
+
+
 def far_rows(shape: Shape, device: str) -> tuple[torch.Tensor, int]:
     """Partial rows beyond 2^31 elements (8 GiB), and their last page."""
     pages = 2**31 // (shape.page_tokens * 2 * shape.width) + 3
@@ -260,6 +305,18 @@ def test_caches_that_do_not_fit_are_refused(device: str) -> None:
         sequences.call(compress_insert, caches, *row, partial=caches.partial._replace(rows=rows))
     with pytest.raises(ValueError, match="16 quantised dims in blocks of 16, the rotation leaves 16 and blocks of 8"):
         sequences.call(compress_insert, caches, *row, block=8)
+
+
+def test_index_keys_that_do_not_fit_are_refused(device: str) -> None:
+    sequences = Sequences(INDEX, [4])
+    caches = sequences.caches(device)
+    row = (sequences.rows[0][:1], [(0, 0)])
+    with pytest.raises(ValueError, match=r"FP4 rows of 32 dims hold 16 bytes and one scale a block of 32"):
+        rows = caches.entries.rows._replace(data=caches.entries.rows.data[:, :8])
+        sequences.call(compress_index_keys, caches, *row, keys=caches.entries._replace(rows=rows))
+    with pytest.raises(ValueError, match=r"indexer keys: torch\.float16; plain rows are bfloat16 or float32"):
+        rows = KvRows(torch.zeros(8, 32, dtype=torch.float16, device=device))
+        sequences.call(compress_index_keys, caches, *row, keys=caches.entries._replace(rows=rows))
 
 
 def test_no_rows(device: str) -> None:

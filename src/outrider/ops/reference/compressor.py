@@ -15,7 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from outrider.ops.index_rows import write_index_rows
 from outrider.ops.kv_rows import write_rows
+from outrider.ops.reference.indexer import hadamard
 from outrider.ops.reference.norms import rms_norm
 from outrider.ops.reference.paged_attention import PagedRows, Queries, paged_slots
 from outrider.ops.reference.rope import Rotation, apply_rope
@@ -50,8 +52,45 @@ def compress_insert(
     would, blocks of `block`), a page in entries.
 
     A padded row and a row whose page lies outside the cache store nothing. A window with a token whose page lies
-    outside the cache, or a gate that is NaN, gives an entry of NaN.
+    outside the cache, or with a gate that is NaN, gives an entry of NaN.
     """
+    rows, slots = _closed_entries(values_gates, ape, norm_weight, queries, rotation, partial, entries, ratio, eps)
+    nope = rows.shape[1] - 2 * rotation.cos.shape[1]
+    write_rows(entries.rows, slots, rows, nope=nope, block=block, round_trip=round_trip)
+
+
+def compress_index_keys(
+    values_gates: Tensor,
+    ape: Tensor,
+    norm_weight: Tensor,
+    queries: Queries,
+    rotation: Rotation,
+    partial: PagedRows,
+    keys: PagedRows,
+    ratio: int,
+    eps: float,
+) -> None:
+    """The same for the indexer's compressor: its entries are keys (`index_rows`), stored in FP4 or FP8 after Hadamard
+    over all dims (rounded to bfloat16 between the two), plain ones as they are: on both sides Hadamard cancels."""
+    rows, slots = _closed_entries(values_gates, ape, norm_weight, queries, rotation, partial, keys, ratio, eps)
+    if keys.rows.scales is not None:
+        rows = hadamard(rows).to(torch.bfloat16).float()
+    write_index_rows(keys.rows, slots, rows)
+
+
+def _closed_entries(
+    values_gates: Tensor,
+    ape: Tensor,
+    norm_weight: Tensor,
+    queries: Queries,
+    rotation: Rotation,
+    partial: PagedRows,
+    entries: PagedRows,
+    ratio: int,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """Stores the partial rows -> (entries that are complete now, normed, roped and not yet quantised [C, D] float32,
+    their slots [C])."""
     positions, requests = queries.positions.long(), queries.requests.long()
     live = (positions >= 0) & (requests >= 0)
     positions, requests, rows = positions[live], requests[live], values_gates[live]
@@ -68,9 +107,7 @@ def compress_insert(
     dtype = torch.bfloat16 if entries.rows.scales is not None else entries.rows.data.dtype
     normed = rms_norm(pooled.to(dtype).float(), norm_weight.float(), eps).to(dtype).float()
     turned = apply_rope(normed, angles).to(dtype).float()
-    nope = turned.shape[1] - 2 * rotation.cos.shape[1]
-    slots = paged_slots(entries, requests, positions // ratio)
-    write_rows(entries.rows, slots, turned, nope=nope, block=block, round_trip=round_trip)
+    return turned, paged_slots(entries, requests, positions // ratio)
 
 
 def _pool(partial: PagedRows, requests: Tensor, last: Tensor, ratio: int, *, overlap: bool) -> Tensor:

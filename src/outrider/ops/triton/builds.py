@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.ops.triton.compressor import WINDOW_TILE, compress_insert_kernel, warps_for
+from outrider.ops.triton.compressor import compress_insert_kernel, kernel_constants, warps_for
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
 from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
@@ -93,14 +93,13 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
         yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
         if every and name == "plain":
             yield Build("norm_rope_insert unrounded", norm_rope_insert_kernel, _insert(name, round_trip=False))
-        for ratio in (4, 128) if every else (4,):
-            yield _compressor(name, ratio)
         yield _gathered(target, name)
         for ratio, listed in ((4, True), (128, False), (0, False), (4, False)) if every else ((4, True),):
             yield _paged(target, name, ratio, listed=listed)
     for rope in (64, 0) if every else (64,):
         constants = {"SPLIT_KEYS": SPLIT_KEYS, "D": 512, "ROPE": rope, "BLOCK_H": 4}
         yield Build(f"merge rope {rope}", merge_kernel, constants)
+    yield from _compressor(target, every=every)
     yield from _indexer(target, every=every)
 
 
@@ -127,11 +126,18 @@ def _attention(target: Architecture, name: str) -> dict[str, object]:
     }
 
 
-def _compressor(name: str, ratio: int) -> Build:
-    constants = _insert(name, round_trip=name == "plain")
-    constants = {key: constants[key] for key in ("FORMAT", "D", "QUANT_BLOCK", "ROUND_TRIP")} | {"ROPE": 64}
-    constants |= {"RATIO": ratio, "OVERLAP": ratio == 4, "PAGE_TOKENS": 128, "BLOCK_N": WINDOW_TILE}
-    return Build(f"compress_insert {name} ratio {ratio}", compress_insert_kernel, constants, warps_for(512))
+def _compressor(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Main KV of both ratios, rounded plain rows and FP8; indexer keys."""
+    fp8 = FORMATS[target.fp8]
+    for ratio in (4, 128) if every else (4,):
+        for name in ("rounded", fp8):
+            written = {"FORMAT": name, "D": 512, "ROPE": 64, "CODED": 448, "QUANT_BLOCK": 64, "HADAMARD": False}
+            constants = kernel_constants(512, ratio, 128, overlap=ratio == 4) | written
+            yield Build(f"compress_insert {name} ratio {ratio}", compress_insert_kernel, constants, warps_for(512))
+    for name, block in (("fp4", 32), (fp8, 128)) if every else (("fp4", 32),):
+        written = {"FORMAT": name, "D": 128, "ROPE": 64, "CODED": 128, "QUANT_BLOCK": block, "HADAMARD": True}
+        constants = kernel_constants(128, 4, 128, overlap=True) | written
+        yield Build(f"compress_insert index {name}", compress_insert_kernel, constants, warps_for(128))
 
 
 def _gathered(target: Architecture, name: str) -> Build:

@@ -4,10 +4,11 @@ Formula: ops/reference/compressor.py. One launch, one program a token. A program
 token closes a window, it pools the window's rows: those of tokens in this batch from the projections (other programs
 may not have stored them yet), earlier ones from the cache. Both are the same float32 numbers, and the pooling reads
 them in one order and one tile, so an entry has the same bits whether its window closes in prefill, decode or verify.
+The indexer's compressor is the same kernel with Hadamard and FP4 or FP8 at its end.
 
 Invalid input: a padded row (position or request below 0) reads no table and stores nothing; a row whose page lies
 outside the cache is not stored. A window with a token whose page lies outside the cache, or with a gate that is NaN,
-gives an entry of NaN; in an FP8 row a block that is not finite is NaN.
+gives an entry of NaN; in FP8 and FP4 rows a block that is not finite is NaN.
 
 Floor: rows in and out, 16 c D bytes a token (c = 2 with overlap, else 1); rows of earlier steps that a window needs,
 8 D bytes each; the entries out.
@@ -20,21 +21,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.ops.kv_rows import KvRows, fp8_shape
 from outrider.ops.reference import compressor as reference
 from outrider.ops.reference.paged_attention import PagedRows, Queries
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.arithmetic import as_float32, cast_like
-from outrider.ops.triton.fp8_bytes import (
-    block_scale,
-    decode_e4m3,
-    decode_e8m0,
-    encode_e4m3,
-    magnitude_bits,
-    reciprocal_scale,
-    stored_scale,
-)
-from outrider.ops.triton.key_rows import FORMATS, key_arguments
+from outrider.ops.triton.entry_rows import entry_format, index_key_format, store_entry
+from outrider.ops.triton.hadamard import hadamard
+from outrider.ops.triton.key_rows import key_arguments
 from outrider.ops.triton.launching import OPTIONS, has_kernels
 from outrider.ops.triton.paged_attention import page_slots
 
@@ -145,12 +138,14 @@ def compress_insert_kernel(  # type: ignore[no-untyped-def]
     FORMAT: tl.constexpr,
     D: tl.constexpr,
     ROPE: tl.constexpr,
+    CODED: tl.constexpr,
     QUANT_BLOCK: tl.constexpr,
-    ROUND_TRIP: tl.constexpr,
+    HADAMARD: tl.constexpr,
+    LOG2_D: tl.constexpr,
+    SCALE: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Grid: (tokens,). Strides in elements of the rows' (or bytes of the scales') tensor."""
-    NOPE: tl.constexpr = D - ROPE
+    """Grid: (tokens,). Strides in elements of the rows' (or bytes of the scales') tensor; SCALE: D^-0.5."""
     WIDTH: tl.constexpr = 2 * D if OVERLAP else D
     # from the last to the first: a program that pools is not the last to start
     token = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
@@ -186,27 +181,13 @@ def compress_insert_kernel(  # type: ignore[no-untyped-def]
     x = rotate_tail(x, cos + token * (ROPE // 2), sin + token * (ROPE // 2), D, ROPE)
     x = as_float32(cast_like(x, dtype))
 
-    values += entry_slot * row_stride
-    if FORMAT == "plain" and not ROUND_TRIP:
-        tl.store(values + dims, cast_like(x, dtype))
-    else:
-        blocks = tl.arange(0, D // QUANT_BLOCK)
-        where = blocks[:, None] * QUANT_BLOCK + tl.arange(0, QUANT_BLOCK)[None, :]
-        coded = where < NOPE
-        x = tl.reshape(x, (D // QUANT_BLOCK, QUANT_BLOCK))
-        scale = block_scale(tl.max(magnitude_bits(x), 1))
-        scaled = x * reciprocal_scale(scale)[:, None]
-        if FORMAT == "plain":
-            rounded = decode_e4m3(encode_e4m3(scaled, False), False) * decode_e8m0(scale)[:, None]
-            tl.store(values + where, cast_like(tl.where(coded, rounded, x), dtype))
-        else:
-            FNUZ: tl.constexpr = FORMAT == "fnuz"
-            tl.store(codes + entry_slot * row_stride * 2 + where, encode_e4m3(scaled, FNUZ), mask=coded)
-            tl.store(
-                scales + entry_slot * scale_stride + blocks, stored_scale(scale, FNUZ), mask=blocks * QUANT_BLOCK < NOPE
-            )
-            # the bfloat16 dims begin at byte NOPE of the row
-            tl.store(values + where - NOPE // 2, cast_like(x, dtype), mask=where >= NOPE)
+    if HADAMARD:
+        x = tl.reshape(hadamard(tl.reshape(x, (1, D)), 1, D, LOG2_D, SCALE), (D,))
+        x = as_float32(cast_like(x, dtype))
+    store_entry(
+        x, values + entry_slot * row_stride, codes + entry_slot * row_stride * 2, scales + entry_slot * scale_stride,
+        FORMAT, D, CODED, QUANT_BLOCK,
+    )  # fmt: skip
 
 
 def compress_insert(
@@ -230,11 +211,46 @@ def compress_insert(
             round_trip=round_trip,
         )  # fmt: skip
         return
+    constants = entry_format(
+        entries.rows, norm_weight.shape[0], 2 * rotation.cos.shape[1], block, round_trip=round_trip
+    )
+    _launch(values_gates, ape, norm_weight, queries, rotation, partial, entries, ratio, eps, constants)
+
+
+def compress_index_keys(
+    values_gates: Tensor,
+    ape: Tensor,
+    norm_weight: Tensor,
+    queries: Queries,
+    rotation: Rotation,
+    partial: PagedRows,
+    keys: PagedRows,
+    ratio: int,
+    eps: float,
+) -> None:
+    """As the reference."""
+    arguments = (values_gates, ape, norm_weight, queries, rotation, partial, keys, ratio, eps)
+    if not has_kernels(values_gates):
+        reference.compress_index_keys(*arguments)
+        return
+    _launch(*arguments, index_key_format(keys.rows, norm_weight.shape[0], 2 * rotation.cos.shape[1]))
+
+
+def _launch(
+    values_gates: Tensor,
+    ape: Tensor,
+    norm_weight: Tensor,
+    queries: Queries,
+    rotation: Rotation,
+    partial: PagedRows,
+    entries: PagedRows,
+    ratio: int,
+    eps: float,
+    constants: dict[str, object],
+) -> None:
     head_dim = norm_weight.shape[0]
-    rope = 2 * rotation.cos.shape[1]
     overlap = ape.shape[1] != head_dim
     _check(values_gates, ape, head_dim, partial, entries, ratio, overlap=overlap)
-    constants = _entry_format(entries.rows, head_dim, rope, block)
     rows = key_arguments(entries.rows)
     tokens = values_gates.shape[0]
     if tokens == 0:
@@ -262,15 +278,18 @@ def compress_insert(
         rows.scale_stride,
         entries.table.shape[1],
         eps,
-        RATIO=ratio,
-        OVERLAP=overlap,
-        PAGE_TOKENS=partial.per_page,
-        ROUND_TRIP=round_trip,
-        BLOCK_N=WINDOW_TILE,
         num_warps=warps_for(head_dim),
+        **kernel_constants(head_dim, ratio, partial.per_page, overlap=overlap),
         **constants,
         **OPTIONS,
     )
+
+
+def kernel_constants(head_dim: int, ratio: int, page_tokens: int, *, overlap: bool) -> dict[str, object]:
+    """Constants of the windows; `entry_rows` has those of what is written."""
+    log2_dim = head_dim.bit_length() - 1
+    windows = {"RATIO": ratio, "OVERLAP": overlap, "PAGE_TOKENS": page_tokens, "BLOCK_N": WINDOW_TILE}
+    return windows | {"LOG2_D": log2_dim, "SCALE": head_dim**-0.5}
 
 
 def _check(
@@ -283,8 +302,6 @@ def _check(
     *,
     overlap: bool,
 ) -> None:
-    if head_dim < 16 or head_dim & (head_dim - 1):
-        raise ValueError(f"norm_weight: {head_dim} dims; the kernel takes a power of two from 16 on")
     width = (4 if overlap else 2) * head_dim
     for name, x in (("values_gates", values_gates), ("partial rows", partial.rows.data)):
         if x.dtype != torch.float32 or x.shape[1] != width or x.stride(1) != 1:
@@ -299,25 +316,3 @@ def _check(
             f"a page holds {partial.per_page} tokens and {entries.per_page} entries, expected "
             f"{partial.per_page // ratio} at ratio {ratio}"
         )
-
-
-def _entry_format(rows: KvRows, head_dim: int, rope: int, block: int) -> dict[str, object]:
-    """Constants of the rows that entries are written to."""
-    nope = head_dim - rope
-    if block & (block - 1) or nope % block:
-        raise ValueError(
-            f"blocks of {block}; the kernel takes powers of two that divide the {nope} of {head_dim} dims that are not "
-            "rotated"
-        )
-    if rows.scales is not None:
-        shape = fp8_shape(rows, head_dim)
-        if (shape.nope, shape.block) != (nope, block):
-            raise ValueError(
-                f"entry rows of {shape.nope} quantised dims in blocks of {shape.block}, the rotation leaves {nope} and "
-                f"blocks of {block} are asked for"
-            )
-    elif rows.data.dtype not in (torch.bfloat16, torch.float32) or rows.data.shape[1] != head_dim:
-        raise ValueError(
-            f"entry rows: {rows.data.dtype} of {rows.data.shape[1]}, expected bfloat16 or float32 of {head_dim}"
-        )
-    return {"FORMAT": FORMATS[rows.dialect], "D": head_dim, "ROPE": rope, "QUANT_BLOCK": block}
