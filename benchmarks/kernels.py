@@ -1,6 +1,6 @@
 """GPU kernels of V4's sparse attention at V4-Flash shapes, against torch in the same run and against physical floors.
 
-    python benchmarks/kernels.py [--only combine prefill decode insert indexer] [--repeats 20]
+    python benchmarks/kernels.py [--only combine prefill decode insert indexer compress] [--repeats 20]
 
 Arms alternate; medians. Before each launch L2 is flushed by reading 256 MB. `decode` is also timed inside a graph of
 repeated launches. Floors: bytes over the bandwidth of a plain copy measured in this run, FLOP over a bfloat16 product
@@ -13,6 +13,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +22,11 @@ from torch import Tensor
 
 from outrider.ops.index_rows import empty_fp4_rows
 from outrider.ops.kv_rows import KvRows, empty_fp8_rows, write_rows
+from outrider.ops.reference import compressor as compressor_reference
 from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import inverse_frequencies, rotation
 from outrider.ops.reference.topk_swa import combined_width
+from outrider.ops.triton import compressor
 from outrider.ops.triton.index_queries import index_queries
 from outrider.ops.triton.indexer_logits import indexer_logits
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert
@@ -285,12 +288,49 @@ def indexer(timer: Timer, machine: Machine) -> None:
         report("  torch.topk", seconds["torch"], machine, logits.nbytes)
 
 
+def compress(timer: Timer, machine: Machine) -> None:
+    """One chunk of 4096 tokens, and a token of each of 64 requests that closes a window: entries of CSA and HCA layers
+    as FP8, indexer keys as FP4."""
+    context = 8192
+    for ratio, index in ((4, False), (128, False), (4, True)):
+        dim = INDEX_DIM if index else HEAD_DIM
+        width = (2 if ratio == 4 else 1) * dim
+        for requests, query_len in ((1, 4096), (64, 1)):
+            positions = torch.arange(context - query_len, context, device=DEVICE, dtype=torch.int32).repeat(requests)
+            owners = torch.arange(requests, device=DEVICE, dtype=torch.int32).repeat_interleave(query_len)
+            x = torch.randn(positions.numel(), 2 * width, device=DEVICE)
+            ape, weight = torch.randn(ratio, width, device=DEVICE), torch.rand(dim, device=DEVICE)
+            table = torch.randperm(requests * context // PAGE_TOKENS, device=DEVICE).to(torch.int32).view(requests, -1)
+            partial = PagedRows(KvRows(torch.randn(requests * context, 2 * width, device=DEVICE)), table, PAGE_TOKENS)
+            slots = requests * context // ratio
+            rows = index_keys(slots, "fp4") if index else cache(slots, fp8=True)
+            entries = PagedRows(rows, table, PAGE_TOKENS // ratio)
+            angles = rotation(positions + 1 - ratio, inverse_frequencies(ROPE, 160000.0).to(DEVICE))
+            arguments = (x, ape, weight, Queries(positions, owners), angles, partial, entries, ratio, 1e-6)
+
+            def arm(module: ModuleType, a: tuple[object, ...] = arguments, index: bool = index) -> Launch:
+                if index:
+                    return lambda: module.compress_index_keys(*a)
+                return lambda: module.compress_insert(*a, BLOCK, round_trip=True)
+
+            seconds = timer.medians({"kernel": arm(compressor), "torch": arm(compressor_reference)})
+            closed = requests * max(query_len // ratio, 1)
+            earlier = requests * max((2 if ratio == 4 else 1) * ratio - query_len, 0)
+            assert rows.scales is not None
+            entry_bytes = rows.data[0].nbytes + rows.scales[0].nbytes + 4 * ROPE
+            moved = 2.0 * x.nbytes + 8 * dim * earlier + entry_bytes * closed
+            name = f"{requests} x {query_len} tokens, {'indexer' if index else f'ratio {ratio}'}"
+            report(f"compress + insert, {name}", seconds["kernel"], machine, moved)
+            report("  torch", seconds["torch"], machine, moved)
+
+
 CLAIMS: dict[str, Callable[[Timer, Machine], None]] = {
     "combine": combine,
     "prefill": prefill,
     "decode": decode,
     "insert": insert,
     "indexer": indexer,
+    "compress": compress,
 }
 
 

@@ -13,7 +13,7 @@ import torch
 from outrider.ops.formats import round_trip_fp4, round_trip_fp8
 from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference.attention import KeySlots, key_slots, sparse_attention
-from outrider.ops.reference.compressor import pool_windows
+from outrider.ops.reference.compressor import compress_index_keys, compress_insert, pool_windows
 from outrider.ops.reference.experts import (
     ExpertWeights,
     expert_mlp,
@@ -66,6 +66,7 @@ if _native:
     from outrider.ops.native.routing import expert_weights, routing_scores, select_experts
 
 if find_spec("triton") is not None and torch.cuda.is_available():
+    from outrider.ops.triton.compressor import compress_index_keys, compress_insert
     from outrider.ops.triton.gather_rows import gather_rows
     from outrider.ops.triton.gathered_attention import gathered_sparse_attention
     from outrider.ops.triton.index_queries import index_queries
@@ -89,6 +90,8 @@ __all__ = [
     "Rotation",
     "apply_rope",
     "combine_topk_swa_indices",
+    "compress_index_keys",
+    "compress_insert",
     "expert_mlp",
     "expert_weights",
     "gather_rows",

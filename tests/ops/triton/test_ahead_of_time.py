@@ -15,7 +15,8 @@ from outrider.ops.triton.ahead_of_time import Cost, compile_all, over_budget
 from outrider.ops.triton.builds import builds
 from outrider.platforms.architectures import ARCHITECTURES
 
-KERNELS = {"combine", "gather_rows", "norm_rope_insert", "gathered_attention", "paged_attention", "merge"}
+KERNELS = {"combine", "gather_rows", "norm_rope_insert", "compress_insert"}
+KERNELS |= {"gathered_attention", "paged_attention", "merge"}
 KERNELS |= {"index_queries", "indexer_logits", "select_row", "count_digit", "count_chosen", "store_chosen"}
 
 

@@ -114,14 +114,19 @@ def _entries(entries: EntryKeys, row: int, position: int) -> Tensor:
     return torch.where(chosen < visible, chosen, -1)
 
 
-def _read(paged: PagedRows, request: int, index: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
-    """(keys [N, D] float32, whether each exists [N])."""
+def paged_slots(paged: PagedRows, requests: Tensor, index: Tensor) -> Tensor:
+    """Rows `index` of `requests` (int64, of shapes that broadcast) -> cache slots, -1 outside the cache. int64."""
     page_index = index // paged.per_page
     inside = (index >= 0) & (page_index < paged.table.shape[1])
-    pages = paged.table[request, page_index.masked_fill(~inside, 0)].long()
+    pages = paged.table[requests, page_index.masked_fill(~inside, 0)].long()
     slots = torch.where(inside & (pages >= 0), pages * paged.per_page + index % paged.per_page, -1)
-    exists = (slots >= 0) & (slots < paged.rows.data.shape[0])
-    return read_rows(paged.rows, slots, head_dim), exists
+    return slots.masked_fill(slots >= paged.rows.data.shape[0], -1)
+
+
+def _read(paged: PagedRows, request: int, index: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    """(keys [N, D] float32, whether each exists [N])."""
+    slots = paged_slots(paged, index.new_full((1,), request), index)
+    return read_rows(paged.rows, slots, head_dim), slots >= 0
 
 
 def _attend_one(q: Tensor, keys: Tensor, exists: Tensor, sink: Tensor, scale: float, out: Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.ops.triton.compressor import compress_insert_kernel, kernel_constants, warps_for
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
 from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
@@ -40,9 +41,14 @@ _POINTERS = {
     **dict.fromkeys(("head_weights", "logits"), "*fp32"),
     **dict.fromkeys(("digit_counts", "part_counts", "chosen_indices"), "*i32"),
     **dict.fromkeys(("write_slots", "slots"), "*i64"),
+    **dict.fromkeys(("values_gates", "ape", "norm_weight", "partial"), "*fp32"),
+    "partial_table": "*i32",
 }
 _FLOATS = {"scale_log2e", "eps"}
-_ALIGNED = {"num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"}
+_ALIGNED = {
+    *("num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"),
+    *("input_stride", "partial_stride"),
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     for rope in (64, 0) if every else (64,):
         constants = {"SPLIT_KEYS": SPLIT_KEYS, "D": 512, "ROPE": rope, "BLOCK_H": 4}
         yield Build(f"merge rope {rope}", merge_kernel, constants)
+    yield from _compressor(target, every=every)
     yield from _indexer(target, every=every)
 
 
@@ -117,6 +124,20 @@ def _attention(target: Architecture, name: str) -> dict[str, object]:
         "BLOCK_N": tiles.key_tile,
         "SPLIT_KEYS": SPLIT_KEYS,
     }
+
+
+def _compressor(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Main KV of both ratios, rounded plain rows and FP8; indexer keys."""
+    fp8 = FORMATS[target.fp8]
+    for ratio in (4, 128) if every else (4,):
+        for name in ("rounded", fp8):
+            written = {"FORMAT": name, "D": 512, "ROPE": 64, "CODED": 448, "QUANT_BLOCK": 64, "HADAMARD": False}
+            constants = kernel_constants(512, ratio, 128, overlap=ratio == 4) | written
+            yield Build(f"compress_insert {name} ratio {ratio}", compress_insert_kernel, constants, warps_for(512))
+    for name, block in (("fp4", 32), (fp8, 128)) if every else (("fp4", 32),):
+        written = {"FORMAT": name, "D": 128, "ROPE": 64, "CODED": 128, "QUANT_BLOCK": block, "HADAMARD": True}
+        constants = kernel_constants(128, 4, 128, overlap=True) | written
+        yield Build(f"compress_insert index {name}", compress_insert_kernel, constants, warps_for(128))
 
 
 def _gathered(target: Architecture, name: str) -> Build:
