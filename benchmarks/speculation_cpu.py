@@ -62,7 +62,7 @@ def main() -> None:
 
     checkpoint = Checkpoint.open(a.model or shipped_model())
     tokenizer = load_tokenizer(checkpoint)
-    configs = {depth: SpeculativeConfig(method="mtp", num_speculative_tokens=depth) for depth in DEPTHS}
+    configs = {depth: SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False) for depth in DEPTHS}
     model = load_model(checkpoint, speculative_config=configs[1])
     prompts = [tokenizer.chat_prompt(p.question) for p in problems(seed=2026, count=a.problems, split="heldout")]
     params = SamplingParams(temperature=a.temperature, seed=1, max_tokens=a.max_tokens)

@@ -62,6 +62,7 @@ class History:
     options: EngineConfig
     asks: tuple[Ask, ...]
     poison: bool  # fill free pages with NaN as they are given back
+    random_depths: bool  # instead of a fixed one
 
     def describe(self) -> str:
         """One line that tells what kind of history it is."""
@@ -70,7 +71,8 @@ class History:
         return (
             f"seed {self.seed}: depth {self.depth}, prompts {lengths}, {o.max_num_seqs} seqs, "
             f"{o.max_num_batched_tokens}/{o.max_prefill_tokens} tokens, pages {o.window_pages}/{o.entry_pages}, "
-            f"context {o.max_model_len}, prefix caching {o.enable_prefix_caching}, poison {self.poison}"
+            f"context {o.max_model_len}, prefix caching {o.enable_prefix_caching}, poison {self.poison}, "
+            f"random depths {self.random_depths}"
         )
 
 
@@ -141,7 +143,7 @@ def make_history(seed: int) -> History:
                 params = replace(ask.params, seed=derived_seed(ask.params.seed or 0, index), n=1)
                 asks.append(replace(ask, params=params, follows=leader, aborted=None, right=_right(rng, depth)))
         step += rng.choice([0, 0, 1, 2, 3]) if crowd else rng.choice([0, 0, 1, 2, 4, 7])
-    return History(seed, depth, options, tuple(asks), poison=rng.random() < 0.5)
+    return History(seed, depth, options, tuple(asks), poison=rng.random() < 0.5, random_depths=seed % 2 == 1)
 
 
 def _base(text: int) -> list[int]:

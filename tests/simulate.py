@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from tests.engine.drafters import BatchedOracle
+from tests.engine.random_depths import RandomDepths
 from tests.histories import VOCAB, Ask, History, make_history, tiny_model
 
 from outrider.cache.paged_cache import PagedCache
@@ -95,10 +96,12 @@ class Simulation:
             self.asks.append(ask)
             self.answers.append(answer)
         model = tiny_model()
-        speculative = (
-            SpeculativeConfig(method="mtp", num_speculative_tokens=history.depth) if history.depth > 0 else None
-        )
+        speculative = None
+        if history.depth > 0:
+            speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=history.depth, adaptive=False)
         self.engine = Engine(*model, speculative, history.options)
+        if history.random_depths:
+            self.engine.runner.depth_policy = RandomDepths(history.seed)
         self.oracle: BatchedOracle | None = None
         if isinstance(self.engine.runner.drafter, MtpDrafter):
             self.oracle = BatchedOracle(self.engine.runner.drafter, VOCAB)

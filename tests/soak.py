@@ -72,7 +72,7 @@ class Soak:
         )
         self.engine = Engine(
             *tiny_model(),
-            SpeculativeConfig(method="mtp", num_speculative_tokens=2),
+            SpeculativeConfig(method="mtp", num_speculative_tokens=2, adaptive=False),
             options,
             detokenizer=lambda: _spell,
         )

@@ -253,13 +253,30 @@ def describe_validation_error(error: ValidationError) -> str:
     return "; ".join(parts)
 
 
+AUTO_DEPTH = 4  # a controller that may go deeper than pays does not: one more than where MTP saturates
+
+
 class SpeculativeConfig(JsonFields):
-    """`speculative_config`, as users of other engines know it: `{"method": "mtp", "num_speculative_tokens": 2}`."""
+    """`speculative_config`, as users of other engines know it: `{"method": "mtp", "num_speculative_tokens": 2}`.
+
+    num_speculative_tokens: the most that a request drafts in a step; "auto" in JSON is AUTO_DEPTH. adaptive: how many
+    of them pay is decided every step, from measured costs and observed acceptance; false: always as many as allowed.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     method: Literal["mtp"]
     num_speculative_tokens: int = Field(ge=1, le=16)
+    adaptive: bool = Field(default=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or fields.get("num_speculative_tokens") != "auto":
+            return fields
+        if fields.get("adaptive") is False:
+            raise ValueError('num_speculative_tokens: a fixed depth is a number ("auto" goes with adaptive)')
+        return {**fields, "num_speculative_tokens": AUTO_DEPTH}
 
 
 def parse_speculative_config(text: str) -> SpeculativeConfig:

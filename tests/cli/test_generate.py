@@ -17,7 +17,7 @@ from outrider.config import parse_model_config
 from outrider.engine.request import Request, StepOutput
 from outrider.text.tokenizer import Tokenizer
 
-MTP = '{"method": "mtp", "num_speculative_tokens": 3}'
+MTP = '{"method": "mtp", "num_speculative_tokens": 3, "adaptive": false}'
 
 
 def test_text_and_json_agree(cli: RunCli, model_folder: Path) -> None:

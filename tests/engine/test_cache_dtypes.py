@@ -89,5 +89,5 @@ def test_speculation_changes_no_token(kv: str, indexer: str, depth: int, tempera
         return [request.output_token_ids for request in requests]
 
     plain = tokens(None, max_num_seqs=1, enable_prefix_caching=False)
-    fast = SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    fast = SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False)
     assert tokens(fast, max_num_seqs=3, max_num_batched_tokens=50) == plain

@@ -65,7 +65,7 @@ def logits_by_prefix() -> dict[tuple[int, ...], Tensor]:
 
 def texts(temperature: float, seeds: int) -> Texts:
     """What the engine emits for each seed, with real MTP drafts."""
-    speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=3)
+    speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=3, adaptive=False)
     engine = Engine(*tiny_model(vocab_size=VOCAB), speculative, OPTIONS)
     requests = [
         engine.add_request(

@@ -23,7 +23,7 @@ QUESTION = "There are 317 books in a small library. People give it 34 more books
 
 @cache
 def llm(depth: int) -> LLM:
-    speculation = {"method": "mtp", "num_speculative_tokens": depth} if depth else None
+    speculation = {"method": "mtp", "num_speculative_tokens": depth, "adaptive": False} if depth else None
     return LLM(shipped_model(), speculative_config=speculation, max_num_seqs=4, max_model_len=256)
 
 

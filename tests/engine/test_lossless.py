@@ -64,7 +64,7 @@ def model(seed: int) -> Model:
 
 
 def speculative(depth: int) -> SpeculativeConfig:
-    return SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    return SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False)
 
 
 def prompt_of(length: int, seed: int) -> list[int]:

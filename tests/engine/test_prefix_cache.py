@@ -193,7 +193,7 @@ def test_the_least_recently_used_blocks_go_first() -> None:
 
 
 def test_the_drafter_does_not_keep_a_long_prefix_from_being_a_hit() -> None:
-    config = SpeculativeConfig(method="mtp", num_speculative_tokens=3)
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=3, adaptive=False)
     limits = EngineConfig(max_model_len=1200, max_num_seqs=1, max_num_batched_tokens=512)
     engine = Engine(*tiny_model(max_position_embeddings=2048), config, limits)
     shared = prompt_of(1024)

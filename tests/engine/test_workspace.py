@@ -51,7 +51,7 @@ def test_no_step_takes_more(shape: str, rows: int) -> None:
         trunk = Transformer(config, weights, Numerics())
         mtp = MultiTokenPredictor(trunk, weights, Numerics())
     options = EngineConfig(max_model_len=320, max_num_seqs=4, max_num_batched_tokens=rows, max_prefill_tokens=rows)
-    engine = Engine(trunk, mtp, SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH), options)
+    engine = Engine(trunk, mtp, SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH, adaptive=False), options)
     generator = torch.Generator().manual_seed(3)
     for length in (1, 150, 300):
         prompt = torch.randint(2, config.vocab_size, (length,), generator=generator).tolist()

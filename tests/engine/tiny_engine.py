@@ -18,7 +18,7 @@ from outrider.speculative.drafter import MtpDrafter
 
 
 def engine_of(depth: int = 0, **options: object) -> Engine:
-    speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=depth) if depth else None
+    speculative = SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False) if depth else None
     settings = EngineConfig.model_validate({"max_model_len": 320, "enable_prefix_caching": False, **options})
     return Engine(*tiny_model(), speculative, settings)
 
@@ -31,7 +31,7 @@ def spell(token_ids: Sequence[int]) -> str:
 def speculating(depth: int = 7, **options: Any) -> tuple[Engine, BatchedOracle]:
     """An engine whose drafter can be told what is right; it knows stop strings too."""
     limits = EngineConfig.model_validate({"max_model_len": 320, "enable_prefix_caching": False, **options})
-    config = SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False)
     engine = Engine(*tiny_model(), config, limits, detokenizer=lambda: spell)
     assert isinstance(engine.runner.drafter, MtpDrafter)
     oracle = BatchedOracle(engine.runner.drafter, VOCAB)

@@ -27,7 +27,7 @@ def visible_rows(engine: Engine, request: Request) -> Iterator[tuple[Key, Tensor
             yield from _compressor_rows(request, kind, layer, cache, position)
     if engine.cache.drafter is not None and request.depth > 0:
         # the row of a token holds the token after the one that the trunk computed last
-        newest = min(position, len(request.token_ids) - 1)
+        newest = min(position, len(request.token_ids) - 1, request.drafter_next - 1)
         oldest = max(request.drafter_first, newest - config.sliding_window + 1)
         for at in range(oldest, newest + 1):
             yield ("drafter", 0, at), engine.cache.drafter.window, token_slot(request, at)

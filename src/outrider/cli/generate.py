@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from outrider.cli.session import Session
     from outrider.cli.timed_run import TimedRun
     from outrider.config import SpeculativeConfig
+    from outrider.speculative.depth_controller import ControllerReport
 
 _SAMPLING, _SPECULATION, _ENGINE, _OUTPUT = "Sampling", "Speculation", "Engine", "Output"
 
@@ -40,7 +41,8 @@ def generate(
         str | None,
         typer.Option(
             metavar="JSON",
-            help='e.g. {"method": "mtp", "num_speculative_tokens": 3}; speculation is off without it.',
+            help='e.g. {"method": "mtp", "num_speculative_tokens": "auto"}, or the most drafts a step; with '
+            '"adaptive": false always that many. Speculation is off without it.',
             rich_help_panel=_SPECULATION,
         ),
     ] = None,
@@ -189,16 +191,18 @@ def _generate(session: Session, stats: bool) -> None:
     engine = session.engine(session.speculation)
     if session.quiet:
         run = run_once(engine, session.prompt_token_ids, session.params)
-        print(json.dumps(_report(session, run)))
+        print(json.dumps(_report(session, run, engine.depth_report)))
         return
     stream = session.text_stream()
     run = run_once(engine, session.prompt_token_ids, session.params, stream.push_step)
     stream.finish()
     if stats:
-        print(_summary(session, run), file=sys.stderr)
+        print(_summary(session, run, engine.depth_report), file=sys.stderr)
 
 
-def _report(session: Session, run: TimedRun) -> dict[str, Any]:
+def _report(session: Session, run: TimedRun, depth: ControllerReport | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
     from outrider.cli.timed_run import environment_report, statistics_report
 
     return {
@@ -210,12 +214,13 @@ def _report(session: Session, run: TimedRun) -> dict[str, Any]:
         "tokens_per_second": run.tokens_per_second,
         "time_to_first_token": run.first_token_seconds,
         "statistics": statistics_report(run.statistics) if session.speculation else None,
+        "depth": None if depth is None else asdict(depth),
         "model": session.model_name,
         **environment_report(),
     }
 
 
-def _summary(session: Session, run: TimedRun) -> str:
+def _summary(session: Session, run: TimedRun, depth: ControllerReport | None) -> str:
     from outrider.cli.timed_run import distinct_share
 
     speed = "-" if run.tokens_per_second is None else f"{run.tokens_per_second:.1f}"
@@ -232,5 +237,18 @@ def _summary(session: Session, run: TimedRun) -> str:
             f"acceptance length {statistics.acceptance_length:.2f}, by position {shares or '-'}"
             + ("" if distinct is None else f"; distinct 4-grams {distinct:.2f}")
         )
+    if depth is not None:
+        lines.append(_depth_line(depth))
     lines.append(f"memory: {session.loaded.plan.describe()}")
     return "\n".join(lines)
+
+
+def _depth_line(depth: ControllerReport) -> str:
+    counts = ", ".join(f"{count} of {drafts}" for drafts, count in enumerate(depth.depth_histogram))
+    ratios = " ".join(f"{ratio:.2f}" for ratio in depth.table_ratios)
+    realised = f"{depth.realised_rate:.1f}" if depth.realised_rate else "-"
+    return (
+        f"depth: speculation is {'on' if depth.speculating else 'off'} after {depth.num_turns} turns; steps by drafts "
+        f"{counts}; tokens/s predicted {depth.predicted_rate:.1f}, in the last 64 steps {realised}, plain "
+        f"{depth.off_rate:.1f}; measured over predicted costs {ratios or '-'}, of all {depth.drift:.2f}"
+    )

@@ -10,6 +10,8 @@ from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
 from outrider.cache.prefix import block_names
 from outrider.config import ConfigError, EngineConfig, SpeculativeConfig
+from outrider.engine.cost_measurement import measure_costs
+from outrider.engine.depth_policy import AdaptiveDepth
 from outrider.engine.memory_plan import COMPRESSION_REACH, page_counts
 from outrider.engine.request import Request, Status, StepOutput
 from outrider.engine.runner import Runner
@@ -21,6 +23,8 @@ from outrider.sampling.constraints import TokenMask
 from outrider.sampling.noise import derived_seed
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import Sampler
+from outrider.speculative.cost_tables import CostTables
+from outrider.speculative.depth_controller import ControllerReport
 from outrider.speculative.drafter import MtpDrafter
 
 
@@ -55,11 +59,30 @@ class Engine:
         )
         drafter = MtpDrafter(mtp, self.cache.drafter) if mtp is not None and self.cache.drafter is not None else None
         self.runner = Runner(model, self.cache, drafter)
+        if speculative_config is not None and speculative_config.adaptive and drafter is not None:
+            self.runner.depth_policy = AdaptiveDepth(self._measured_costs(model, drafter), self.options.max_num_seqs)
         limits = Limits(self.options.max_num_seqs, self.options.max_num_batched_tokens, self.options.max_prefill_tokens)
         self.scheduler = Scheduler(self.cache, limits)
         self._arrivals = itertools.count()
         self._seeds = itertools.count()
         self._requests: dict[str, Request] = {}
+
+    def _measured_costs(self, model: Transformer, drafter: MtpDrafter) -> CostTables:
+        return measure_costs(
+            model,
+            drafter,
+            self.cache,
+            max_depth=self.depth,
+            max_num_seqs=self.options.max_num_seqs,
+            max_rows=self.options.max_num_batched_tokens,
+            max_model_len=self.max_model_len,
+        )
+
+    @property
+    def depth_report(self) -> ControllerReport | None:
+        """What the depth controller did and believes; None at a fixed depth and without speculation."""
+        policy = self.runner.depth_policy
+        return policy.controller.summary() if isinstance(policy, AdaptiveDepth) else None
 
     # -------- requests
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from outrider.cache.batch import RequestRows
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
-from outrider.engine.request import Request, StepOutput
+from outrider.engine.depth_policy import DepthPolicy, FixedDepth, Verified
+from outrider.engine.request import StepOutput
 from outrider.engine.scheduler import Work
 from outrider.model.transformer import Transformer
 from outrider.sampling.logprobs import token_logprobs
@@ -33,26 +35,47 @@ class Runner:
         self.model = model
         self.cache = cache
         self.drafter = drafter
+        self.depth_policy: DepthPolicy = FixedDepth()
         self.num_forwards = 0  # passes of the trunk
 
     @torch.inference_mode()
     def execute(self, work: Sequence[Work]) -> list[StepOutput]:
         """Computes the rows, advances the requests and drafts for those that go on. Pages are reserved already."""
+        started = perf_counter()
         streams = self._forward(work)
         outputs = []
-        jobs: list[DraftJob] = []
-        drafting: list[Request] = []
+        verified = []
+        going_on: list[tuple[Work, Tensor]] = []
         for item, own in zip(work, streams.split([item.count for item in work]), strict=True):
-            request = item.request
-            outputs += self._advance(item, own)
-            if self.drafter is not None and request.depth > 0 and request.finish_reason is None:
-                jobs.append(self._draft_job(item, own))
-                drafting.append(request)
-        if jobs and self.drafter is not None:
-            for request, drafts in zip(drafting, self.drafter.run(jobs), strict=True):
-                request.drafts = drafts
-                request.drafter_next = request.num_computed + 1
+            request, drafted, decoding = item.request, len(item.request.drafts), not item.request.prefilling
+            found = self._advance(item, own)
+            outputs += found
+            if decoding:
+                verified += [Verified(request, drafted, each.accepted_drafts, len(each.token_ids)) for each in found]
+            if self.drafter is not None and request.finish_reason is None:
+                going_on.append((item, own))
+        seconds = perf_counter() - started
+        self.depth_policy.target_ran(verified, seconds, with_prompts=len(verified) < len(work))
+        if going_on and self.drafter is not None:
+            self._draft(going_on, self.drafter)
         return outputs
+
+    def _draft(self, going_on: Sequence[tuple[Work, Tensor]], drafter: Drafter) -> None:
+        """Drafts for the requests that speculate, at the depths that were decided."""
+        requests = [item.request for item, _ in going_on]
+        decoding = [r for r in requests if not r.prefilling and len(r.token_ids) > r.prompt_length]
+        decided = self.depth_policy.depths(decoding)
+        speculating = [(item, own) for item, own in going_on if item.request.depth > 0]
+        if decided is None or not speculating:
+            return
+        started = perf_counter()
+        depths = dict(zip(decoding, decided, strict=True))
+        jobs = [self._draft_job(item, own, depths.get(item.request, 0)) for item, own in speculating]
+        for (item, _), drafts in zip(speculating, drafter.run(jobs), strict=True):
+            item.request.drafts = drafts
+            item.request.drafter_next = item.request.num_computed + 1
+        seconds = perf_counter() - started
+        self.depth_policy.drafter_ran(decided, seconds, with_prompts=len(decoding) < len(going_on))
 
     def _forward(self, work: Sequence[Work]) -> Tensor:
         rows = [RequestRows(item.request.pages, item.start, item.count) for item in work]
@@ -109,21 +132,26 @@ class Runner:
             logits = self.model.logits(streams[begin - item.start : end - item.start])
             request.prompt_logprobs += token_logprobs(logits, request.token_ids[begin + 1 : end + 1], count)
 
-    def _draft_job(self, item: Work, streams: Tensor) -> DraftJob:
-        """The rows whose tokens are now committed: the streams of each and the token after it."""
+    def _draft_job(self, item: Work, streams: Tensor, depth: int) -> DraftJob:
+        """The rows whose tokens are now committed: the streams of each and the token after it.
+
+        A drafter that did not run for a while starts anew from the rows of this pass: it sees nothing before them.
+        """
         request = item.request
+        at_block_end = request.drafter_next == item.start and item.start % BLOCK_TOKENS == 0
+        if request.drafter_next <= item.start and not at_block_end:
+            request.drafter_first = request.drafter_next = item.start + 1
         start, known = request.drafter_next, min(request.num_computed + 1, len(request.token_ids))
         previous = streams[max(start - 1 - item.start, 0) : known - 1 - item.start]
-        if start - 1 < item.start:  # resumed at a block's end: the streams before it lie with its page
+        if at_block_end:  # the streams before it lie with its page
             page = request.pages.window[(start - 1) // BLOCK_TOKENS]
             previous = torch.cat([self.cache.last_streams[page : page + 1], previous])
-        decoding = known == len(request.token_ids) > request.prompt_length
         return DraftJob(
             pages=request.pages,
             start=start,
             token_ids=request.token_ids[start:known],
             previous_streams=previous,
             first_position=request.drafter_first,
-            depth=min(request.depth, request.remaining - 1) if decoding else 0,
+            depth=min(depth, request.remaining - 1),
             draw=lambda logits, drafts: request.sampler.draft(logits, request.token_ids, drafts),
         )

@@ -1,0 +1,143 @@
+"""Never slower than off: the shipped model on the CPU, plain, at fixed depths and with the depth controller.
+
+    python benchmarks/depth_controller_cpu.py [--concurrency 1 4 16] [--pairs 10] [--max-tokens 64] [--json FILE]
+
+One engine an arm, all on the same weights. A window is the same requests, run to their end at the same time; windows of
+all arms alternate, their order turns from round to round, and every ratio is of two windows of one round. Whole windows
+are timed, prompts included. Prompts are word problems, prose and code in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from outrider.assets import shipped_model
+from outrider.checkpoint.reader import Checkpoint
+from outrider.cli.timed_run import environment_report
+from outrider.config import EngineConfig, SpeculativeConfig
+from outrider.engine.engine import Engine
+from outrider.engine.loading import load_model, load_tokenizer
+from outrider.evaluation.arithmetic import problems
+from outrider.sampling.params import SamplingParams
+from outrider.text.tokenizer import Tokenizer
+
+FIXED = (1, 2, 3)
+PROSE = (
+    "The history of the library begins with a small room above the market, where",
+    "When a program is started, the operating system first",
+    "This module is used to read and write files. It should be",
+)
+CODE = (
+    "def read_lines(path):\n    with open(path) as file:\n",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "for index, name in enumerate(names):\n    if name in",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=None)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--json", type=Path, default=None)
+    a = parser.parse_args()
+
+    checkpoint = Checkpoint.open(a.model or shipped_model())
+    tokenizer = load_tokenizer(checkpoint)
+    fixed = {d: SpeculativeConfig(method="mtp", num_speculative_tokens=d, adaptive=False) for d in FIXED}
+    adaptive = SpeculativeConfig(method="mtp", num_speculative_tokens=max(FIXED))
+    model = load_model(checkpoint, speculative_config=adaptive)
+    report: dict[str, Any] = environment_report() | {"pairs": a.pairs, "max_tokens": a.max_tokens, "concurrency": {}}
+    for concurrency in a.concurrency:
+        options = EngineConfig(max_num_seqs=concurrency, enable_prefix_caching=False, max_model_len=1024)
+        engines = {"off": model.engine(engine_config=options), "auto": model.engine(adaptive, options)}
+        engines |= {f"mtp {d}": model.engine(config, options) for d, config in fixed.items()}
+        prompts = prompts_of(tokenizer, max(concurrency, 3))
+        found = measure(engines, prompts, a.pairs, a.max_tokens)
+        report["concurrency"][concurrency] = found
+        print(f"{concurrency:3d} requests: " + line(found), flush=True)
+        if a.json is not None:
+            a.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def prompts_of(tokenizer: Tokenizer, count: int) -> list[list[int]]:
+    """Problems, prose and code in turn."""
+    asked = problems(seed=2026, count=count, split="heldout")
+    kinds = [tokenizer.chat_prompt(problem.question) for problem in asked]
+    for index in range(count):
+        texts = (None, PROSE, CODE)[index % 3]
+        if texts is not None:
+            kinds[index] = tokenizer.completion_prompt(texts[index // 3 % len(texts)])
+    return kinds
+
+
+def window(engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int) -> tuple[float, list[Any]]:
+    """Tokens a second over all prompts, as many at a time as the engine runs, and the tokens."""
+    params = SamplingParams(temperature=0.7, seed=1, max_tokens=max_tokens, ignore_eos=True)
+    start = perf_counter()
+    requests = [engine.add_request(prompt, params) for prompt in prompts]
+    while engine.has_unfinished:
+        engine.step()
+    seconds = perf_counter() - start
+    tokens = [request.output_token_ids for request in requests]
+    return sum(map(len, tokens)) / seconds, tokens
+
+
+def measure(engines: dict[str, Engine], prompts: list[list[int]], pairs: int, max_tokens: int) -> dict[str, Any]:
+    speeds: dict[str, list[float]] = {name: [] for name in engines}
+    same = True
+    expected: list[Any] | None = None
+    for number in range(-1, pairs):  # the round before the first warms up
+        for name in list(engines) if number % 2 == 0 else list(engines)[::-1]:
+            speed, tokens = window(engines[name], prompts, max_tokens)
+            expected = tokens if expected is None else expected
+            same = same and tokens == expected
+            if number >= 0:
+                speeds[name].append(speed)
+    best = max((name for name in speeds if name != "auto"), key=lambda name: median(speeds[name]))
+    controller = engines["auto"].depth_report
+    assert controller is not None
+    return {
+        "tokens_per_second": {name: median(found) for name, found in speeds.items()},
+        "of_off": {name: ratio(found, speeds["off"]) for name, found in speeds.items() if name != "off"},
+        "best_fixed": best,
+        "auto_of_best_fixed": ratio(speeds["auto"], speeds[best]),
+        "same_tokens": same,
+        "controller": asdict(controller),
+    }
+
+
+def ratio(own: list[float], other: list[float]) -> dict[str, float]:
+    """Median of the pairs' ratios and its 95 % interval, by resampling pairs."""
+    ratios = [a / b for a, b in zip(own, other, strict=True)]
+    rng = random.Random(0)
+    medians = sorted(median(rng.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return {"median": median(ratios), "low": medians[50], "high": medians[1949]}
+
+
+def line(found: dict[str, Any]) -> str:
+    def text(r: dict[str, float]) -> str:
+        return f"{r['median']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
+
+    arms = ", ".join(f"{name} {text(r)}" for name, r in found["of_off"].items())
+    return (
+        f"off {found['tokens_per_second']['off']:.1f} tok/s; of off: {arms}; auto of {found['best_fixed']} "
+        f"{text(found['auto_of_best_fixed'])}; depths {found['controller']['depth_histogram']}; "
+        f"same tokens: {found['same_tokens']}"
+    )
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()

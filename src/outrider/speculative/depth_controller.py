@@ -1,0 +1,184 @@
+"""Buys depth: decides every step whether to draft and how deep, for each request.
+
+Speculating, it takes the depths of the best rate and leaves at once when a plain step would be faster. Off, nothing
+drafts; it returns when speculation has looked better twice running. What it cannot see it pays to look at: a short
+probe while off, a step without drafts while on, each out of a budget that is a share of the elapsed time. A look begins
+when the budget covers what it is expected to lose; a probe is charged with what it did lose.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.speculative.acceptance import AcceptanceEstimates
+from outrider.speculative.cost_tables import CostTables
+from outrider.speculative.draft_budget import DraftBudget, best_budget, share_budget
+from outrider.speculative.watchdog import Watchdog
+
+log = logging.getLogger("outrider")
+
+ENTER = 1.02  # of the plain rate
+PROBE_SHARE = 0.008  # of the elapsed time may be lost by probes while off
+PLAIN_SHARE = 0.004  # and by plain steps while on
+PROBE_STEPS = 4  # a drafter that starts cold needs a few rows
+_LEAST_LOSS = 0.01  # of a step, charged for a look even where none is expected: predictions are uncertain
+_SAVED = 16  # plain steps: a budget holds no more
+_FIRST_GAP, _LEAST_GAP = 4, 32  # steps between plain ones while on: the first few come soon and free
+
+
+@dataclass
+class ControllerReport:
+    """What the controller did and believes; rates in tokens a second of all requests together."""
+
+    speculating: bool = True
+    predicted_rate: float = 0.0
+    off_rate: float = 0.0
+    realised_rate: float = 0.0
+    table_ratios: list[float] = field(default_factory=list)  # measured / predicted, by arm: plain, depth 1, ...
+    drift: float = 1.0  # of all arms
+    acceptance: list[float] = field(default_factory=list)  # by position, given those before
+    depth_histogram: list[int] = field(default_factory=list)  # requests times steps, by drafts: 0, 1, ...
+    num_turns: int = 0  # off or on
+
+
+class DepthController:
+    """Decisions for at most max_requests requests, which it knows by slots. Times are milliseconds."""
+
+    def __init__(self, tables: CostTables, max_requests: int) -> None:
+        self.tables = tables
+        self.acceptance = AcceptanceEstimates(max_requests, tables.max_depth)
+        self.speculating = True
+        self._report = ControllerReport()
+        self._histogram = np.zeros(tables.max_depth + 1, dtype=np.int64)
+        self._watchdog = Watchdog()
+        self._promising = 0  # decisions running in which speculation would have paid
+        self._probe_left = 0
+        self._credit = 0.0
+        self._since_plain = 0
+        self._gap = _FIRST_GAP
+        self._requests = 0
+
+    def decide(self, slots: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """slots, most: [R] requests that decode in the next step, and the drafts each may have -> [R] depths.
+
+        None: the drafter is not to run at all.
+        """
+        survival = self.acceptance.survival(slots)
+        if int(most.min()) < survival.shape[1]:
+            survival = np.where(np.arange(survival.shape[1]) < most[:, None], survival, 0.0)
+        budget = best_budget(survival, self.tables)
+        self._note(budget, len(slots))
+        depths = self._speculating(budget) if self.speculating else self._probing(budget)
+        if depths and budget.count:
+            shared = share_budget(survival, budget)
+            self._histogram += np.bincount(shared, minlength=len(self._histogram))
+            return shared
+        self._histogram[0] += len(slots)
+        return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
+
+    def observe_drafts(self, slots: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """What the verifier said to the drafts of each slot (those that had some)."""
+        if slots:
+            self.acceptance.observe(slots, drafted, accepted)
+
+    def observe_target(self, requests: int, drafted: int, depth: int, tokens: int, milliseconds: float) -> None:
+        """A step without prompt rows. drafted: drafts in it; depth: the most of one request; tokens: emitted."""
+        self.tables.observe_target(requests, requests + drafted, depth, milliseconds)
+        self._budget_time(milliseconds, tokens if drafted else None, requests)
+        if self.speculating:
+            self._watchdog.count(tokens, milliseconds, requests / self.tables.decode_ms(requests))
+        else:
+            self._watchdog.rest()
+
+    def observe_draft(self, requests: int, depth: int, milliseconds: float) -> None:
+        """A run of the drafter for requests that all decode."""
+        self.tables.observe_draft(requests, depth, milliseconds)
+        self._budget_time(milliseconds, 0, requests)
+        if self.speculating:
+            self._watchdog.count(0, milliseconds, requests / self.tables.decode_ms(requests))
+
+    def summary(self) -> ControllerReport:
+        """What there is to see."""
+        return replace(
+            self._report,
+            speculating=self.speculating,
+            realised_rate=1e3 * self._watchdog.realised,
+            table_ratios=self.tables.ratios(self._requests) if self._requests else [],
+            drift=self.tables.factor,
+            depth_histogram=self._histogram.tolist(),
+            acceptance=self.acceptance.engine.tolist(),
+        )
+
+    # -------- states
+
+    def _speculating(self, budget: DraftBudget) -> bool:
+        """Whether the next step has drafts."""
+        realised = self._watchdog.verdict()
+        if realised is not None:
+            self._turn(False, f"its steps gave {realised:.2f} of the plain rate")
+            return False
+        if budget.rate < budget.off_rate:
+            self._turn(False, f"it is predicted to give {budget.rate / budget.off_rate:.2f} of the plain rate")
+            return False
+        self._since_plain += 1
+        step_ms = self._step_ms(budget)
+        loss = max(budget.rate / budget.off_rate - 1, _LEAST_LOSS) * step_ms
+        early = self._gap < _LEAST_GAP
+        if self._since_plain >= self._gap and (early or self._credit >= loss):
+            if early:
+                self._gap *= 2
+            else:
+                self._credit -= loss
+            self._since_plain = 0
+            return False
+        return True
+
+    def _probing(self, budget: DraftBudget) -> bool:
+        if self._watchdog.resting:
+            self._promising = self._probe_left = 0
+            return False
+        self._promising = self._promising + 1 if budget.rate > ENTER * budget.off_rate else 0
+        if self._promising >= 2:
+            self._turn(True, f"it is predicted to give {budget.rate / budget.off_rate:.2f} of the plain rate")
+            return True
+        if self._probe_left > 0:
+            self._probe_left -= 1
+            return True
+        loss = max(1 - budget.rate / budget.off_rate, _LEAST_LOSS) * self._step_ms(budget) * PROBE_STEPS
+        if self._credit >= loss:  # and is charged as it goes
+            self._probe_left = PROBE_STEPS - 1
+            return True
+        return False
+
+    def _turn(self, speculating: bool, reason: str) -> None:
+        self.speculating = speculating
+        self._report.num_turns += 1
+        self._promising = self._probe_left = self._since_plain = 0
+        self._credit = 0.0
+        self._watchdog.restart()
+        log.info("speculation turns itself %s: %s", "on" if speculating else "off", reason)
+
+    def _step_ms(self, budget: DraftBudget) -> float:
+        return self._requests / budget.off_rate
+
+    def _budget_time(self, milliseconds: float, tokens: int | None, requests: int) -> None:
+        """tokens: what the time gave, if drafts had a part in it."""
+        plain_ms = self.tables.decode_ms(requests)
+        if self.speculating:
+            self._credit += PLAIN_SHARE * milliseconds
+        elif tokens is None:
+            self._credit += PROBE_SHARE * milliseconds
+        else:
+            self._credit -= milliseconds - tokens / requests * plain_ms
+        self._credit = min(self._credit, _SAVED * plain_ms)
+
+    def _note(self, budget: DraftBudget, requests: int) -> None:
+        self._requests = requests
+        report = self._report
+        report.predicted_rate = 1e3 * (budget.rate if self.speculating else budget.off_rate)
+        report.off_rate = 1e3 * budget.off_rate

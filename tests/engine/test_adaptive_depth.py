@@ -1,0 +1,169 @@
+"""Depth that changes all the time changes neither tokens nor state, and off is plain decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.engine.random_depths import RandomDepths
+from tests.engine.test_lossless import (
+    ALONE,
+    OUTPUT,
+    PROMPTS,
+    assert_same_states,
+    model,
+    plain,
+    prompt_of,
+    run,
+    speculative,
+)  # fmt: skip
+from tests.engine.tiny_engine import drain, engine_of, output
+
+from outrider.config import ConfigError, EngineConfig, SpeculativeConfig, parse_speculative_config
+from outrider.engine.cost_measurement import measure_costs
+from outrider.engine.depth_policy import AdaptiveDepth, Verified
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request
+from outrider.sampling.params import SamplingParams
+from outrider.speculative.cost_tables import CostTables, MeasuredCosts
+from outrider.speculative.drafter import DraftJob, MtpDrafter
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+@given(
+    seed=st.integers(0, 2),
+    prompt_length=st.sampled_from(PROMPTS),
+    depth=st.integers(1, 5),
+    trace=st.integers(0, 1000),
+    temperature=st.sampled_from([0.0, 0.7]),
+)
+def test_any_trace_of_depths_gives_the_tokens_of_plain_decode(
+    seed: int, prompt_length: int, depth: int, trace: int, temperature: float
+) -> None:
+    expected = plain(seed, prompt_length, temperature)
+    engine = Engine(*model(seed), speculative(depth), ALONE)
+    engine.runner.depth_policy = RandomDepths(trace)
+    params = SamplingParams(temperature=temperature, seed=seed, max_tokens=OUTPUT, ignore_eos=True)
+    found = run(engine, engine.add_request(prompt_of(prompt_length, seed), params), poison=True)
+    assert found.token_ids == expected.token_ids
+    assert_same_states(expected, found, seed)
+
+
+def tables(verify_ms: float) -> CostTables:
+    draft = [{1: 1.0}, {1: 2.0}, {1: 3.0}]
+    return CostTables(MeasuredCosts({1: 10.0}, {1: 10.0, 2: verify_ms, 64: verify_ms}, draft), 4, 64)
+
+
+def adaptive(verify_ms: float, **options: object) -> tuple[Engine, AdaptiveDepth]:
+    """An engine whose controller believes these costs, whatever the clock says."""
+    engine = engine_of(2, **options)
+    policy = AdaptiveDepth(tables(verify_ms), engine.options.max_num_seqs)
+    policy.controller.observe_target = policy.controller.observe_draft = lambda *_, **__: None  # type: ignore[assignment]
+    engine.runner.depth_policy = policy
+    return engine, policy
+
+
+def test_off_runs_no_drafter_and_on_starts_from_the_rows_it_has() -> None:
+    engine, policy = adaptive(verify_ms=40.0)
+    drafter = engine.runner.drafter
+    assert isinstance(drafter, MtpDrafter)
+    runs: list[list[int]] = []
+    real = drafter.run
+
+    def recorded(jobs: Sequence[DraftJob]) -> list[list[int]]:
+        runs.append([job.start for job in jobs])
+        return real(jobs)
+
+    drafter.run = recorded  # type: ignore[method-assign]
+    request = engine.add_request(list(range(2, 30)), output(40))
+    engine.step()
+    assert policy.controller.speculating is False
+    for _ in range(10):
+        engine.step()
+    assert runs == []
+    assert request.statistics.num_draft_tokens == 0
+    policy.controller.tables = tables(verify_ms=11.0)
+    last = request.num_computed
+    engine.step()
+    engine.step()
+    assert policy.controller.speculating
+    assert runs[0] == [last + 2]  # the token behind the row of that step: nothing before it is known to the drafter
+    assert request.drafter_first == last + 2
+    drain(engine)
+    assert request.statistics.num_draft_tokens > 0
+
+
+def test_blocks_computed_while_off_hold_no_drafter_rows_and_are_hits_all_the_same() -> None:
+    engine, policy = adaptive(verify_ms=40.0, enable_prefix_caching=True)
+    policy.controller.speculating = False
+    prompt = torch.randint(2, 64, (140,), generator=torch.Generator().manual_seed(0)).tolist()
+    first = engine.add_request(prompt, output(4))
+    drain(engine)
+    policy.controller.tables = tables(verify_ms=11.0)
+    policy.controller.speculating = True
+    second = engine.add_request(prompt, output(4))
+    drain(engine)
+    assert second.num_cached == 128
+    assert second.drafter_first >= 128
+    assert first.output_token_ids == second.output_token_ids
+
+
+def test_slots_of_requests_that_ended_are_used_again() -> None:
+    engine, policy = adaptive(verify_ms=11.0, max_num_seqs=2)
+    for start in range(2, 14):
+        engine.add_request([start, start + 1], output(3))
+    drain(engine)
+    assert len(policy._slots) <= 4
+    assert len(policy._slots) + len(policy._free) == 4
+    assert len(set(policy._slots.values())) == len(policy._slots)
+
+
+def test_prompt_rows_are_no_measurement() -> None:
+    policy = AdaptiveDepth(tables(11.0), 1)
+    before = policy.controller.tables.decode_ms(1)
+    engine = engine_of(2)
+    request: Request = engine.add_request([2, 3], output(2))
+    for _ in range(20):
+        policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=True)
+        policy.drafter_ran([2], 5.0, with_prompts=True)
+    assert policy.controller.tables.decode_ms(1) == before
+    policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=False)
+    assert policy.controller.tables.decode_ms(1) > before
+
+
+def test_costs_are_measured_within_their_time_and_leave_nothing() -> None:
+    engine = engine_of(2, max_num_seqs=8)
+    assert isinstance(engine.runner.drafter, MtpDrafter)
+    ticks = iter(range(100_000))
+    found = measure_costs(
+        engine.runner.model, engine.runner.drafter, engine.cache, max_depth=2, max_num_seqs=8, max_rows=64,
+        max_model_len=320, seconds=45.0, clock=lambda: float(next(ticks)),
+    )  # fmt: skip
+    # a pass takes one tick: with one request 30 passes, the pauses between them and little more
+    assert found.decode_ms(1) == found.draft_ms(1, 2) == 1000.0
+    assert next(ticks) < 110
+    assert engine.cache.window_pool.free_count == engine.cache.window_pool.count - 1
+    assert engine.cache.entry_pool.free_count == engine.cache.entry_pool.count - 1
+
+
+def test_an_engine_measures_and_reports() -> None:
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=2)
+    engine = Engine(*model(0), config, EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False))
+    engine.add_request([2, 3, 4], output(8))
+    drain(engine)
+    report = engine.depth_report
+    assert report is not None
+    assert sum(report.depth_histogram) > 0
+    assert len(report.table_ratios) == 3
+    assert report.off_rate > 0
+    assert engine_of(2).depth_report is None
+
+
+def test_auto_needs_the_controller() -> None:
+    with pytest.raises(ConfigError, match="a fixed depth is a number"):
+        parse_speculative_config('{"method": "mtp", "num_speculative_tokens": "auto", "adaptive": false}')
+    auto = SpeculativeConfig.model_validate({"method": "mtp", "num_speculative_tokens": "auto"})
+    assert (auto.num_speculative_tokens, auto.adaptive) == (4, True)
