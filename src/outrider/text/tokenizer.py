@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
 
 from outrider.config import ConfigError, ModelConfig
+from outrider.text.encoding import ChatPrompt, render_chat
+from outrider.text.protocol import ASSISTANT, BOS, THINK_END, USER
 
-USER, ASSISTANT, THINK_END = "<｜User｜>", "<｜Assistant｜>", "</think>"
 _UNFINISHED = "\ufffd"  # what a byte-level decoder gives for the first bytes of a character
 
 
@@ -72,9 +75,14 @@ class Tokenizer:
         return [self._bos_token_id, *self.encode(text)]
 
     def chat_prompt(self, text: str) -> list[int]:
-        """One user turn and the header of an answer without thinking (chat mode closes the thinking block at once).
+        """One user turn and the header of an answer without thinking. Raises ConfigError as `encode_prompt` does."""
+        return self.encode_prompt(render_chat([{"role": "user", "content": text}]))
 
-        Raises ConfigError when the tokenizer knows no such turns.
+    def encode_prompt(self, prompt: ChatPrompt) -> list[int]:
+        """Ids of a prompt, begin token included.
+
+        Only the protocol's own tokens become tokens of the protocol: "<｜Assistant｜>" in somebody's message is a piece
+        of text, so nobody can end a turn from within. Raises ConfigError when the tokenizer knows no chat turns.
         """
         lacking = [token for token in (USER, ASSISTANT, THINK_END) if self._backend.token_to_id(token) is None]
         if lacking:
@@ -82,7 +90,37 @@ class Tokenizer:
                 f"chat: this checkpoint's tokenizer has no token {', '.join(lacking)}, so its model knows no chat "
                 "turns; give the text without chat, to be continued"
             )
-        return [self._bos_token_id, *self.encode(f"{USER}{text}{ASSISTANT}{THINK_END}")]
+        ids: list[int] = []
+        at = 0
+        for start, end in prompt.token_spans:
+            ids += self._encode_plain(prompt.text[at:start])
+            ids += self._encode_token(prompt.text[start:end])
+            at = end
+        return ids + self._encode_plain(prompt.text[at:])
+
+    def _encode_token(self, token: str) -> list[int]:
+        if token == BOS:
+            return [self._bos_token_id]
+        token_id = self._backend.token_to_id(token)
+        return self.encode(token) if token_id is None else [token_id]
+
+    def _encode_plain(self, text: str) -> list[int]:
+        """Ids of text in which nothing is a token of the protocol."""
+        ids = self.encode(text)
+        return (
+            ids if self._added_ids.isdisjoint(ids) else self._plain_backend.encode(text, add_special_tokens=False).ids
+        )
+
+    @cached_property
+    def _added_ids(self) -> frozenset[int]:
+        return frozenset(self._backend.get_added_tokens_decoder())
+
+    @cached_property
+    def _plain_backend(self) -> tokenizers.Tokenizer:
+        """The same tokenizer without added tokens; made when a text first needs it (a second for the real one)."""
+        fields = json.loads(self._backend.to_str())
+        fields["added_tokens"], fields["post_processor"] = [], None
+        return tokenizers.Tokenizer.from_str(json.dumps(fields))
 
 
 class IncrementalDetokenizer:
