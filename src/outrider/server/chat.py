@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outrider.server.answer import Envelope
-from outrider.server.chat_prompt import chat_prompt_ids
+from outrider.server.chat_prompt import TokenizedChat, tokenize_chat
 from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.continuation import Growth
 from outrider.server.events import EventStream, single_body
@@ -27,14 +27,14 @@ async def chat(served: ServedModel, body: ChatCompletionRequest, request: Reques
     """Raises ApiError, PromptError, ConfigError and EngineDeadError before anything is sent."""
     served.require_name(body.model)
     tools = body.offered_tools
-    prompt = await chat_prompt_ids(served, body, tools)
+    prompt = await tokenize_chat(served, body, tools)
     most = body.max_new_tokens
     params = body.sampling_params(
-        max_tokens=max(1, served.max_model_len - len(prompt)) if most is None else most,
+        max_tokens=max(1, served.max_model_len - len(prompt.token_ids)) if most is None else most,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
-    group = await Group.start(served, [prompt], params, body)
-    answer = _Chat(served, body, group, with_tools=bool(tools))
+    group = await Group.start(served, [prompt.token_ids], params, body)
+    answer = _Chat(served, body, group, prompt, with_tools=bool(tools))
     if body.stream:
         return EventStream(answer.chunks(), group.close)
     return await single_body(request, answer.body(), group.close)
@@ -94,14 +94,16 @@ class _Message:
 
 
 class _Chat:
-    def __init__(self, served: ServedModel, body: ChatCompletionRequest, group: Group, *, with_tools: bool) -> None:
+    def __init__(
+        self, served: ServedModel, body: ChatCompletionRequest, group: Group, prompt: TokenizedChat, *, with_tools: bool
+    ) -> None:
         self._tokenizer = served.tokenizer
         self._fields = body
         self._group = group
         self._envelope = Envelope("chatcmpl", served, body, group)
-        thinking = body.thinking_mode == "thinking"
+        parallel = body.parallel_tool_calls is not False
         self._messages = [
-            _Message(OutputParser(thinking, with_tools), parallel_calls=body.parallel_tool_calls is not False)
+            _Message(OutputParser(prompt.starts_in_reasoning, with_tools), parallel_calls=parallel)
             for _ in group.requests
         ]
 

@@ -14,8 +14,10 @@ INVALID_REQUEST, AUTHENTICATION, NOT_FOUND = "invalid_request_error", "authentic
 OVERLOADED, SERVER = "rate_limit_error", "server_error"
 
 _FIELD = re.compile(r"([a-z_][a-z0-9_.\[\]]*): ", re.IGNORECASE)
-# names of the members of a union, which pydantic puts between the names of fields
-_UNION_MEMBER = re.compile(r"(str|int|float|bool|none|literal|list|dict|function-.*|constrained-.*)(\[.*)?", re.DOTALL)
+# names of the members of a union (types, models), which pydantic puts between the names of fields
+_UNION_MEMBER = re.compile(
+    r"[A-Z]\w*|(str|int|float|bool|none|literal|list|dict|function-.*|constrained-.*)(\[.*)?", re.DOTALL
+)
 
 
 class ApiError(Exception):
@@ -84,7 +86,10 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
         return ApiError(400, f"the body is not JSON ({reason})")
     elif param and not isinstance(worst["input"], dict):
         message = f"{message[:1].lower()}{message[1:]} (found {shown(worst['input'])})"
-    return ApiError(400, f"{param}: {message}" if param else message, param=param or None)
+    if not param:  # of several fields together: the message names one
+        match = _FIELD.match(message)
+        return ApiError(400, message, param=match.group(1) if match else None)
+    return ApiError(400, f"{param}: {message}", param=param)
 
 
 def _path(loc: Sequence[str | int]) -> str:

@@ -58,9 +58,7 @@ class EventStream(Response):
         yield DONE
 
 
-async def single_body(
-    request: Request, body: Awaitable[dict[str, Any]], close: Callable[[], None]
-) -> Response:
+async def single_body(request: Request, body: Awaitable[dict[str, Any]], close: Callable[[], None]) -> Response:
     """The finished answer as JSON. `close` is called at the end, at once when the client leaves."""
     try:
         result = await _unless_client_leaves(request.receive, body)

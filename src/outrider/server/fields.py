@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from outrider.sampling.params import MAX_SEED, SamplingParams
 from outrider.server.errors import invalid
@@ -21,6 +21,15 @@ class ApiModel(BaseModel):
     """An object of a request: exact types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _characters(cls, value: Any) -> Any:
+        """JSON can escape half a surrogate pair, which no encoding of text can hold."""
+        for text in value if isinstance(value, list) else (value,):
+            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError("it holds half a surrogate pair, which is no character")
+        return value
 
 
 class StreamOptions(ApiModel):

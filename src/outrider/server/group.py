@@ -134,9 +134,7 @@ class Group:
         self._served.admission.leave(self._places)
 
 
-async def _pump(
-    merged: asyncio.Queue[tuple[int, StepOutput | Exception]], choice: int, stream: RequestStream
-) -> None:
+async def _pump(merged: asyncio.Queue[tuple[int, StepOutput | Exception]], choice: int, stream: RequestStream) -> None:
     try:
         async for output in stream:
             merged.put_nowait((choice, output))

@@ -29,11 +29,12 @@ def completion_logprobs(
 
 
 def chat_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], count: int
+    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None], count: int
 ) -> dict[str, Any]:
     """Of /v1/chat/completions."""
     content = []
     for token, own in zip(token_ids, logprobs, strict=True):
+        assert own is not None  # it is no prompt's first token
         best = sorted(own.items(), key=lambda item: -item[1])[:count]
         top = [_entry(tokenizer, other, value) for other, value in best]
         content.append({**_entry(tokenizer, token, own[token]), "top_logprobs": top})

@@ -59,8 +59,9 @@ class Metrics:
         return self._successes.labels(*self._values, reason)
 
     def exposition(self) -> bytes:
-        """Prometheus' text format."""
-        return generate_latest(self._registry)
+        """Prometheus' text format, without the creation times, which scrapers of names take for values."""
+        lines = generate_latest(self._registry).splitlines(keepends=True)
+        return b"".join(line for line in lines if b"_created" not in line)
 
     def _gauge(self, name: str, help_text: str, value: Callable[[], float]) -> None:
         gauge = Gauge(f"vllm:{name}", help_text, _LABELS, registry=self._registry)

@@ -65,17 +65,23 @@ async def _serve(
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(drain_seconds) + _LAST_EVENTS_SECONDS,
         )
-        ready()
-        await _Server(config, served, drain_seconds).serve(sockets=[bound])
+        await _Server(config, served, drain_seconds, ready).serve(sockets=[bound])
     finally:
         await asyncio.to_thread(served.engine.stop)
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, served: ServedModel, drain_seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, served: ServedModel, drain_seconds: float, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._served = served
         self._drain_seconds = drain_seconds
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._served.admission.draining = True

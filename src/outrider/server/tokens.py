@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from outrider.server.chat_prompt import chat_prompt_ids
+from outrider.server.chat_prompt import tokenize_chat
 from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.errors import invalid
 from outrider.server.fields import ApiModel
@@ -31,7 +31,7 @@ async def tokenize(served: ServedModel, body: TokenizeRequest | ChatCompletionRe
     """The tokens of a text, or those that a chat would begin with."""
     served.require_name(body.model)
     if isinstance(body, ChatCompletionRequest):
-        ids = await chat_prompt_ids(served, body, body.offered_tools)
+        ids = (await tokenize_chat(served, body, body.offered_tools)).token_ids
     else:
         encode = served.tokenizer.completion_prompt if body.add_special_tokens else served.tokenizer.encode
         ids = await asyncio.to_thread(encode, body.prompt)

@@ -33,7 +33,6 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, config: ModelConfig) -> None:
         self._backend = backend
         self._bos_token_id = config.bos_token_id
-        self._added_ids = frozenset(backend.get_added_tokens_decoder())
 
     @classmethod
     def load(cls, folder: Path, config: ModelConfig) -> Tokenizer:
