@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outrider.server.answer import Envelope
-from outrider.server.chat_prompt import TokenizedChat, tokenize_chat
+from outrider.server.chat_prompt import tokenize_chat
 from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.continuation import Growth
 from outrider.server.events import EventStream, single_body
@@ -33,8 +33,9 @@ async def chat(served: ServedModel, body: ChatCompletionRequest, request: Reques
         max_tokens=max(1, served.max_model_len - len(prompt.token_ids)) if most is None else most,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
+    parsers = [OutputParser(prompt.starts_in_reasoning, bool(tools)) for _ in range(body.samples)]
     group = await Group.start(served, [prompt.token_ids], params, body)
-    answer = _Chat(served, body, group, prompt, with_tools=bool(tools))
+    answer = _Chat(served, body, group, parsers)
     if body.stream:
         return EventStream(answer.chunks(), group.close)
     return await single_body(request, answer.body(), group.close)
@@ -95,17 +96,14 @@ class _Message:
 
 class _Chat:
     def __init__(
-        self, served: ServedModel, body: ChatCompletionRequest, group: Group, prompt: TokenizedChat, *, with_tools: bool
+        self, served: ServedModel, body: ChatCompletionRequest, group: Group, parsers: Sequence[OutputParser]
     ) -> None:
         self._tokenizer = served.tokenizer
         self._fields = body
         self._group = group
         self._envelope = Envelope("chatcmpl", served, body, group)
         parallel = body.parallel_tool_calls is not False
-        self._messages = [
-            _Message(OutputParser(prompt.starts_in_reasoning, with_tools), parallel_calls=parallel)
-            for _ in group.requests
-        ]
+        self._messages = [_Message(parser, parallel_calls=parallel) for parser in parsers]
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         begun: set[int] = set()
