@@ -36,9 +36,9 @@ def test_the_shipped_model_answers(api: Api) -> None:
     assert choice["message"]["role"] == "assistant" and choice["message"]["content"].endswith("#### 351")
     assert choice["finish_reason"] == "stop"
     assert found["usage"]["speculation"]["acceptance_length"] > 2
-    assert answer(api, speculation="off")["choices"] == [
-        {**choice, "seed": answer(api, speculation="off")["choices"][0]["seed"]}
-    ]
+    plain = answer(api, speculation="off")
+    assert plain["choices"][0]["message"] == choice["message"]
+    assert plain["usage"]["speculation"]["num_draft_tokens"] == 0
 
 
 def test_a_stream_adds_up_to_the_answer(api: Api) -> None:
@@ -60,8 +60,10 @@ def test_parts_of_a_message_and_a_begun_answer(api: Api) -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
     assert answer(api, messages=parts)["choices"][0]["message"] == answer(api)["choices"][0]["message"]
     text = answer(api)["choices"][0]["message"]["content"]
-    begun = [*ASKED, {"role": "assistant", "content": text[:8]}]
-    assert answer(api, messages=begun, continue_final_message=True)["choices"][0]["message"]["content"] == text[8:]
+    begun = [*ASKED, {"role": "assistant", "content": "Now"}]
+    assert answer(api, messages=begun, continue_final_message=True)["choices"][0]["message"][
+        "content"
+    ] == text.removeprefix("Now")
 
 
 def test_thinking_is_asked_for_in_three_ways(api: Api) -> None:

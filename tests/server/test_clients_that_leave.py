@@ -115,7 +115,8 @@ def test_health_is_red_while_the_engine_hangs_and_green_while_it_is_busy(monkeyp
         async def busy() -> dict[str, Any]:
             client = LeavingClient(api, COMPLETIONS, {**ENDLESS, "n": 5, "stream": True})
             task = asyncio.create_task(client.run())
-            await asyncio.sleep(0.3)
+            while api.served.engine.load().num_running < 4:
+                await asyncio.sleep(0.01)
             answer = await api.request("GET", "/health")
             client.gone.set()
             await task

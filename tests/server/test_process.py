@@ -28,8 +28,8 @@ def process(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "outrider", "serve", "--port", "0", "--max_model_len", "512", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OUTRIDER_API_KEY": "sesame"}
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert started.stderr is not None
     try:
-        assert started.stderr is not None
         lines = []
         for line in started.stderr:
             lines.append(line)
