@@ -113,17 +113,19 @@ def render_chat(
     if (tools or _told_format(response_format)) and all(turn.role != "system" for turn in turns):
         turns.insert(0, Turn("system"))
     forgets = thinks and drop_thinking and not tools
+    # after an answer that is not continued a new one begins, as if an empty user turn stood between them
+    answers_again = turns[-1].role == "assistant" and turns[-1].task is None and not continue_final_message
     if forgets:
-        turns = _without_earlier_reasoning(turns)
+        turns = _without_earlier_reasoning(turns, len(turns) if answers_again else _last_user(turns))
 
-    prompt = _Prompt(turns, thinks, forgets)
+    prompt = _Prompt(turns, thinks, forgets, len(turns) if answers_again else _last_user(turns))
     try:
         prompt.builder.token(BOS)
         if thinks:
             prompt.builder.markup(EFFORT_PREFIXES[generation][effort])
         for index in range(len(turns)):
             prompt.turn(index, tools, response_format, continue_final_message and index == len(turns) - 1)
-        if turns[-1].role == "assistant" and not continue_final_message and turns[-1].task is None:
+        if answers_again:
             prompt.header(len(turns))
         rendered = prompt.builder.finish(prompt.in_reasoning)
         rendered.text.encode("utf-8")
@@ -138,8 +140,7 @@ def _last_user(turns: Sequence[Turn]) -> int:
     return max((i for i, turn in enumerate(turns) if turn.role in ("user", "developer")), default=-1)
 
 
-def _without_earlier_reasoning(turns: Sequence[Turn]) -> list[Turn]:
-    last = _last_user(turns)
+def _without_earlier_reasoning(turns: Sequence[Turn], last: int) -> list[Turn]:
     return [
         replace(turn, reasoning="") if i < last else turn
         for i, turn in enumerate(turns)
@@ -170,13 +171,13 @@ def _json(value: Any) -> str:
 class _Prompt:
     """A prompt under way: the turns, how they are rendered, and whether its end is inside a thinking block."""
 
-    def __init__(self, turns: Sequence[Turn], thinks: bool, forgets: bool) -> None:
+    def __init__(self, turns: Sequence[Turn], thinks: bool, forgets: bool, last_user: int) -> None:
         self.builder = PromptBuilder()
         self.in_reasoning = False
         self._turns = turns
         self._thinks = thinks
         self._forgets = forgets
-        self._last_user = _last_user(turns)
+        self._last_user = last_user
         self._instructed = next((i for i, turn in enumerate(turns) if turn.role == "system"), None)
 
     def header(self, index: int) -> None:
