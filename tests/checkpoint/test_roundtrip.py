@@ -59,8 +59,8 @@ def test_unquantised_keeps_each_dtype(tmp_path: Path, dtype: torch.dtype) -> Non
     for name, weight in checkpoint.iter_weights():
         assert torch.equal(weight, given[name].to(weight.dtype))
         assert checkpoint.read(name).dtype == given[name].dtype
-    assert checkpoint.stored_dtype("embed.weight") == ("F32" if dtype == torch.float32 else "BF16")
-    assert checkpoint.stored_dtype("layers.0.hc_attn_fn") == "F32"
+    assert checkpoint.tensors()["embed.weight"].dtype == ("F32" if dtype == torch.float32 else "BF16")
+    assert checkpoint.tensors()["layers.0.hc_attn_fn"].dtype == "F32"
 
 
 def test_shards_stay_below_the_limit_and_the_index_is_complete(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_int32_routing_tables_and_bf16_input_are_taken(tmp_path: Path) -> None:
     tensors = {n: t.int() if n.endswith("tid2eid") else t.bfloat16() for n, t in random_tensors(config).items()}
     write_checkpoint(tmp_path, config, tensors)
     checkpoint = Checkpoint.open(tmp_path)
-    assert checkpoint.stored_dtype("layers.0.ffn.gate.tid2eid") == "I64"
+    assert checkpoint.tensors()["layers.0.ffn.gate.tid2eid"].dtype == "I64"
     assert torch.equal(checkpoint.load_weight("layers.0.ffn.gate.tid2eid"), tensors["layers.0.ffn.gate.tid2eid"].long())
 
 

@@ -65,7 +65,7 @@ def test_options_reach_the_engine(caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"max_model_len": 64, "max_num_seqs": 2, "seed": 5, "enable_prefix_caching": False}
     with caplog.at_level("INFO", logger="outrider"):
         first, again = (LLM(shipped_model(), kv_cache_dtype="bf16", indexer_dtype="fp8", **options) for _ in range(2))
-    assert "weights 77.71 MB" in caplog.text and caplog.text.count("workspace") == 2
+    assert "MB, cache 99.58 MB" in caplog.text and caplog.text.count("workspace") == 2
     params = SamplingParams(temperature=1.5, max_tokens=8)
     texts, same = ([o.outputs[0].text for o in one.generate(["The", "The"], params)] for one in (first, again))
     assert texts == same and texts[0] != texts[1]

@@ -113,12 +113,13 @@ def test_official_models_are_planned_from_config_alone() -> None:
     found = plan(config, available=64 * GB)
     specs = [spec for spec in expected_tensors(config).values() if not spec.is_scale]
     tables = sum(math.prod(spec.shape) for spec in specs if spec.dtype == "I64")
+    products = sum(s.parameters for s in specs if s.scale or (s.dtype == "BF16" and len(s.shape) == 2))
+    products -= config.vocab_size * config.hidden_size  # the embedding is looked up
+    others = sum(spec.parameters for spec in specs) - products
     if ops.backends()["Linear"] == "native":
-        assert found.weights + found.drafter_weights == 4 * sum(spec.parameters for spec in specs) + 8 * tables
+        assert found.weights + found.drafter_weights == 2 * products + 4 * others + 8 * tables
     assert not found.fits
-    with pytest.raises(
-        ConfigError, match=r"flash: does not fit.*weights 1.14 TB.*57.60 GB.*weights alone are too large"
-    ):
+    with pytest.raises(ConfigError, match=r"flash: does not fit.*weights .*57.60 GB.*weights alone are too large"):
         found.require_fit("flash")
 
 

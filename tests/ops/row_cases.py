@@ -136,6 +136,16 @@ case("apply_rope", "64 of 8x512", _apply_rope, 64, 8, 512)
 case("apply_rope", "2 of 5", _apply_rope, 2, 5)
 case("apply_rope", "10 of 3x123", _apply_rope, 10, 3, 123)
 
+# -------- noise
+
+
+def _philox_words(ops: Any, tokens: int) -> Built:
+    seeds, positions = torch.randint(-(1 << 63), (1 << 63) - 1, (ROWS,)), torch.randint(0, 1 << 40, (ROWS,))
+    return (lambda s, p: ops.philox_words(s, p, torch.arange(tokens))), (seeds, positions)
+
+
+case("philox_words", "123", _philox_words, 123)
+
 # -------- hyper-connections
 
 

@@ -166,6 +166,18 @@ def test_linear_rows_and_columns(k: int, n: int) -> None:
     assert torch.equal(columns, alone[:, :5])
 
 
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (9, 6), (123, 77), (256, 130)])
+def test_a_weight_kept_in_half_the_bytes_gives_the_bits_of_the_whole_one(k: int, n: int) -> None:
+    weight, x = randn(n, k).bfloat16().float(), randn(7, k)
+    half = linear.Linear(weight)
+    # one more row, which needs more bits, keeps the others in float32
+    full = linear.Linear(torch.cat([weight, torch.full((1, k), 1.0 + 2.0**-20)]))
+    assert (half.weight_bytes, full.weight_bytes) == (2, 4)
+    assert torch.equal(half.weight, weight)
+    for count in ROWS[:5]:
+        assert torch.equal(half(x[:count]), full(x[:count])[:, :n]), count
+
+
 def test_linear_on_several_threads_gives_the_bits_of_one() -> None:
     layer, x = linear.Linear(randn(1000, 512)), randn(64, 512)
     count = torch.get_num_threads()

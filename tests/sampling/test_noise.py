@@ -9,7 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.sampling.noise import as_signed, derived_seed, gumbel, philox_words, words_to_uniform
+from outrider import ops
+from outrider.ops.reference import philox as reference
+from outrider.sampling.noise import as_signed, derived_seed, gumbel, words_to_uniform
 
 MASK = 0xFFFFFFFF
 
@@ -50,11 +52,12 @@ def test_scalar_philox_gives_the_published_answers(
 )
 def test_words_equal_scalar_philox(seeds: list[int], position: int, tokens: list[int]) -> None:
     positions = torch.full((len(seeds),), position)
-    found = philox_words(as_signed(seeds), positions, torch.tensor(tokens))
-    for row, seed in enumerate(seeds):
-        for column, token in enumerate(tokens):
-            counter = (token, 0, position & MASK, position >> 32)
-            assert found[row, column] == philox4x32_10(counter, (seed & MASK, seed >> 32))[0]
+    for philox_words in (ops.philox_words, reference.philox_words):
+        found = philox_words(as_signed(seeds), positions, torch.tensor(tokens))
+        for row, seed in enumerate(seeds):
+            for column, token in enumerate(tokens):
+                counter = (token, 0, position & MASK, position >> 32)
+                assert found[row, column] == philox4x32_10(counter, (seed & MASK, seed >> 32))[0]
 
 
 def test_extreme_words_give_finite_noise() -> None:

@@ -69,6 +69,8 @@ class Checkpoint:
         problems = shards.problems + compare_with_table(shards, specs)
         if problems:
             raise CheckpointError(folder, problems, REMEDY)
+        for name, spec in specs.items():
+            specs[name] = spec._replace(dtypes=(shards.tensors[name][1].dtype,))
         checkpoint = cls(folder, config, drafter, specs, shards.tensors)
         if drafter == "dspark":
             log.warning(
@@ -102,12 +104,8 @@ class Checkpoint:
         )
 
     def tensors(self) -> Mapping[str, TensorSpec]:
-        """Every stored tensor, scales included, in the order of the model."""
+        """Every stored tensor, scales included, in the order of the model; `dtype` is the one that it is stored in."""
         return self._specs
-
-    def stored_dtype(self, name: str) -> str:
-        """The safetensors dtype under which a tensor is stored."""
-        return self._stored[name][1].dtype
 
     def stored_bytes(self, name: str) -> int:
         return self._stored[name][1].end - self._stored[name][1].begin

@@ -3,7 +3,7 @@
     weights + caches * (window pages + entry pages) + workspace <= gpu_memory_utilization * available memory
 
 Weights and cache are exact; the workspace of a step is an upper bound. The pools get as many pages as fit, up to what
-max_num_seqs requests of max_model_len can use. Everything here is the CPU's: float32, whatever the rounding.
+max_num_seqs requests of max_model_len can use. Everything here is the CPU's: caches in float32, whatever the rounding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outrider.engine.workspace import workspace_bytes
 COMPRESSION_REACH = 4  # tokens before the open 1:4 window that its entry pools too
 DEFAULT_UTILIZATION = 0.9
 SHORT_CONTEXT = 4096
-_FLOAT, _INTEGER = 4, 8
+_HALF, _FLOAT, _INTEGER = 2, 4, 8
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,19 @@ def plan_memory(
 ) -> MemoryPlan:
     """The plan of an engine that drafts up to `depth` tokens (0: no drafter is loaded).
 
-    specs: the checkpoint's table. available: bytes that may be taken, None if unknown. caches: how many engines will
-    share the weights. When not even one request of the longest context fits, the plan says so (`fits`), with the sizes
-    that it would take. Raises ConfigError for limits that contradict each other.
+    specs: the checkpoint's table, scales included. available: bytes that may be taken, None if unknown. caches: how
+    many engines will share the weights. When not even one request of the longest context fits, the plan says so
+    (`fits`), with the sizes that it would take. Raises ConfigError for limits that contradict each other.
     """
     context = options.context_of(config)
     weights = {True: 0, False: 0}
     compiled = ops.backends()["Linear"] == "native"
-    for spec in specs:
+    table = {spec.name: spec for spec in specs}
+    for spec in table.values():
         if not spec.is_scale and spec.part is not Part.DSPARK:
-            weights[spec.part is Part.MTP] += _resident_bytes(spec, compiled=compiled)
+            scale_dtype = table[spec.scale].dtype if spec.scale else None
+            size = _resident_bytes(spec, compiled=compiled, scale_dtype=scale_dtype)
+            weights[spec.part is Part.MTP] += size
     utilization = DEFAULT_UTILIZATION if options.gpu_memory_utilization is None else options.gpu_memory_utilization
     plan = MemoryPlan(
         weights=weights[False],
@@ -191,16 +194,22 @@ def cache_costs(config: ModelConfig, *, with_drafter: bool) -> tuple[CacheCost, 
     return tuple(CacheCost(name, window, _FLOAT * elements) for name, window, elements in kinds if elements)
 
 
-def _resident_bytes(spec: TensorSpec, *, compiled: bool) -> int:
+def _resident_bytes(spec: TensorSpec, *, compiled: bool, scale_dtype: str | None) -> int:
     """Bytes of a tensor once it is loaded: float32, expert tables int64.
 
-    Without the compiled operations an upper bound: PyTorch's matrices are padded, and packed a second time.
+    The compiled operations keep a matrix in bfloat16 where that is known to be exact (see ops/native/linear.py; one
+    stored in F32 may happen to be exact too, and then takes less than this). Without them an upper bound: PyTorch's
+    matrices are padded, and packed a second time.
     """
     elements = math.prod(spec.logical_shape)
     if not spec.is_float and spec.scale is None:
         return _INTEGER * elements
-    if compiled or len(spec.logical_shape) < 2:
+    if len(spec.logical_shape) < 2:
         return _FLOAT * elements
+    if compiled:
+        multiplied = spec.name.endswith(".weight") and spec.part is not Part.EMBEDDING
+        exact = spec.dtype == "BF16" or scale_dtype == "F8_E8M0"
+        return (_HALF if multiplied and exact else _FLOAT) * elements
     rows, columns = (-(-size // 16) * 16 for size in spec.logical_shape)
     return 2 * _FLOAT * rows * columns
 

@@ -34,6 +34,7 @@ from outrider.ops.reference.paged_attention import (
     gathered_sparse_attention,
     paged_sparse_attention,
 )
+from outrider.ops.reference.philox import philox_words
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
 from outrider.ops.reference.topk_swa import combine_topk_swa_indices
 
@@ -53,6 +54,7 @@ if _native:
     from outrider.ops.native.indexer import hadamard, indexer_scores
     from outrider.ops.native.linear import Linear
     from outrider.ops.native.norms import rms_norm
+    from outrider.ops.native.philox import philox_words
     from outrider.ops.native.rope import apply_rope
     from outrider.ops.native.round_trips import round_trip_fp4, round_trip_fp8
     from outrider.ops.native.routing import expert_weights, routing_scores, select_experts
@@ -90,6 +92,7 @@ __all__ = [
     "mhc_pre",
     "norm_rope_insert",
     "paged_sparse_attention",
+    "philox_words",
     "pool_windows",
     "rms_norm",
     "rotation",

@@ -17,8 +17,8 @@ PURSE = Setting(
             "wage", "n 2-9, p 8-70",
             """[{name} <works/worked> [for|] {n} hours[| at {place}| on {day2}] and <earns/earned> [{p} dollars|${p}]
             [per hour|an hour|every hour|for each hour]|{name} <earns/earned> [{p} dollars|${p}] [a day|per day|every
-            day] [by {job}|at {place}] and <works/worked> {n} days|{place} <pays/paid> {name} [{p} dollars|${p}] [a day
-            for {n} days|a week for {n} weeks]].""",
+            day] [by {job}|at {place}] and {name} <works/worked> {n} days|{place} <pays/paid> {name} [{p}
+            dollars|${p}] [a day for {n} days|a week for {n} weeks]].""",
             "now = n * p | {name} earns {=} dollars.",
         ),
         part(
@@ -71,8 +71,7 @@ PURSE = Setting(
     (
         part(
             "now", "",
-            """[How [much money|many dollars] <does/did> {name} have [now|left|in the end|at the end|@all|after
-            that]?|How [much money|many dollars] <is/was> that [now|@all]?]""",
+            "How [much money|many dollars] <does/did> {name} have [now|left|in the end|at the end|@all|after that]?",
         ),
         part(
             "share", "d 2-9",
@@ -295,7 +294,7 @@ PEOPLE = Setting(
         part("now", "", "How many {riders} [<are/were> there|is that] [now|in the end|@all|then]?"),
         part(
             "groups", "d 2-9",
-            """[The {riders} <form/formed> {d} equal [teams|groups|lines|rows]|They <sit/sat> @equally at {d}
+            """[The {riders} <form/formed> {d} equal [teams|groups|lines|rows]|The {riders} <sit/sat> @equally at {d}
             [tables|desks|benches]]. How many {riders} is that [in|at] each?""",
             "now = have / d | In each there are {=} {riders}.",
         ),

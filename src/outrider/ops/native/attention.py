@@ -12,80 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.ops.native.compilation import kernel, part
+from outrider.ops.native.compilation import kernel
+from outrider.ops.native.dot_tiles import dot_tile
+from outrider.ops.native.row_functions import softmax_row
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import (
-    FLOAT_BYTES,
-    add_scaled_1,
-    add_scaled_8,
-    dot_1x1,
-    dot_4x1,
-    dot_4x2,
-    exp,
-    floats,
-    integers,
-)
+from outrider.ops.native.vector import FLOAT_BYTES, add_scaled_1, add_scaled_8, clear, floats, integers
 from outrider.ops.reference import attention as reference
 from outrider.ops.reference.attention import KeySlots
 
 _ZERO = np.float32(0.0)
 _INDEX_BYTES = 8
 
-
-@part
-def _collect(cache, pitch, slots, bias, n, keys, count):  # type: ignore[no-untyped-def]
-    """Appends the addresses of the keys that exist; returns how many there are now."""
-    s, b = integers(slots), floats(bias)
-    for i in range(n):
-        if b[i] == _ZERO:
-            keys[count] = cache + s[i] * pitch
-            count += 1
-    return count
-
-
-@part
-def _scores(q, heads, d, keys, count, scale, scores):  # type: ignore[no-untyped-def]
-    """scores[h, i] = (q_h . k_i) * scale for the first `count` keys."""
-    pitch = d * FLOAT_BYTES
-    head = 0
-    while head + 4 <= heads:
-        q0 = q + head * pitch
-        q1, q2, q3 = q0 + pitch, q0 + 2 * pitch, q0 + 3 * pitch
-        i = 0
-        while i + 2 <= count:  # two keys share the loads of the queries
-            a, a2, b, b2, c, c2, e, e2 = dot_4x2(q0, q1, q2, q3, keys[i], keys[i + 1] - keys[i], d)
-            scores[head, i], scores[head, i + 1] = a * scale, a2 * scale
-            scores[head + 1, i], scores[head + 1, i + 1] = b * scale, b2 * scale
-            scores[head + 2, i], scores[head + 2, i + 1] = c * scale, c2 * scale
-            scores[head + 3, i], scores[head + 3, i + 1] = e * scale, e2 * scale
-            i += 2
-        if i < count:
-            a, b, c, e = dot_4x1(q0, q1, q2, q3, keys[i], 0, d)
-            scores[head, i], scores[head + 1, i] = a * scale, b * scale
-            scores[head + 2, i], scores[head + 3, i] = c * scale, e * scale
-        head += 4
-    while head < heads:
-        for i in range(count):
-            (a,) = dot_1x1(q + head * pitch, keys[i], 0, d)
-            scores[head, i] = a * scale
-        head += 1
-
-
-@part
-def _softmax(scores, count, sink):  # type: ignore[no-untyped-def]
-    """In place over the first `count` scores, with one more that has no value."""
-    top = sink
-    for i in range(count):
-        top = max(top, scores[i])
-    for i in range(count):
-        scores[i] = exp(scores[i] - top)
-    total = _ZERO
-    for i in range(count):
-        total += scores[i]
-    total += exp(sink - top)
-    for i in range(count):
-        scores[i] /= total
+_tile_4x2 = dot_tile(4, 2)
+_tile_1x1 = dot_tile(1, 1)
 
 
 @kernel
@@ -107,42 +47,47 @@ def _attend(  # type: ignore[no-untyped-def]
     entry_count,
     sink,
     scale,
+    places,
+    scores,
     out,
 ):
-    keys = np.empty(entry_count + window_count, np.int64)
-    scores = np.empty((heads, entry_count + window_count), np.float32)
-    key_base, weight_base = keys.ctypes.data, scores.ctypes.data
-    size, sinks = heads * d * FLOAT_BYTES, floats(sink)
+    """places: [keys] int64 and scores: [heads, keys] floats of scratch, keys = entry_count + window_count."""
+    pitch, score_pitch = d * FLOAT_BYTES, (entry_count + window_count) * FLOAT_BYTES
+    keys, sinks = integers(places), floats(sink)
     for row in range(first, last):
-        e, w = row * entry_count, row * window_count
-        count = _collect(
-            entries, entry_pitch, entry_slots + e * _INDEX_BYTES, entry_bias + e * FLOAT_BYTES, entry_count, keys, 0
-        )
-        count = _collect(
-            window,
-            window_pitch,
-            window_slots + w * _INDEX_BYTES,
-            window_bias + w * FLOAT_BYTES,
-            window_count,
-            keys,
-            count,
-        )
-        _scores(q + row * size, heads, d, keys, count, np.float32(scale), scores)
-        o = floats(out + row * size)
-        for i in range(heads * d):
-            o[i] = _ZERO
+        count = 0
+        for kind in range(2):
+            if kind == 0:
+                cache, rows, n, slots, bias = entries, entry_pitch, entry_count, entry_slots, entry_bias
+            else:
+                cache, rows, n, slots, bias = window, window_pitch, window_count, window_slots, window_bias
+            own_slots, own_bias = integers(slots), floats(bias)
+            for i in range(row * n, row * n + n):
+                if own_bias[i] == _ZERO:
+                    keys[count] = cache + own_slots[i] * rows
+                    count += 1
         for head in range(heads):
-            _softmax(scores[head], count, sinks[head])
+            query, own = q + (row * heads + head) * pitch, scores + head * score_pitch
+            shared = head // 4 * 4 + 4 <= heads  # four heads and two keys share their loads
+            done = count // 2 * 2 if shared else 0
+            if shared and head % 4 == 0:
+                for i in range(0, done, 2):
+                    _tile_4x2(query, pitch, keys[i], keys[i + 1] - keys[i], d, own + i * FLOAT_BYTES, score_pitch)
+            for i in range(done, count):
+                _tile_1x1(query, 0, keys[i], 0, d, own + i * FLOAT_BYTES, 0)
+        for head in range(heads):
+            softmax_row(scores + head * score_pitch, count, np.float32(scale), sinks[head])
+        clear(out + row * heads * pitch, heads * d)
         i = 0
         while i < count:  # the same order either way: eight keys share the loads and stores of the sum
             step = 8 if i + 8 <= count else 1
             for head in range(heads):
-                sums = out + row * size + head * d * FLOAT_BYTES
-                weights = weight_base + (head * (entry_count + window_count) + i) * FLOAT_BYTES
+                sums = out + (row * heads + head) * pitch
+                weights = scores + head * score_pitch + i * FLOAT_BYTES
                 if step == 8:
-                    add_scaled_8(sums, weights, key_base + i * _INDEX_BYTES, d)
+                    add_scaled_8(sums, weights, places + i * _INDEX_BYTES, d)
                 else:
-                    add_scaled_1(sums, weights, key_base + i * _INDEX_BYTES, d)
+                    add_scaled_1(sums, weights, places + i * _INDEX_BYTES, d)
             i += step
 
 
@@ -180,7 +125,10 @@ def sparse_attention(
     source, sinks, target = q.data_ptr(), sink.data_ptr(), out.data_ptr()
 
     def run(first: int, last: int) -> None:
-        _attend(source, first, last, heads, d, *lists, sinks, scale, target)
+        keys = q.new_empty(window_count + entry_count, dtype=torch.int64)
+        scores = q.new_empty(heads, window_count + entry_count)
+        scratch = keys.data_ptr(), scores.data_ptr()
+        _attend(source, first, last, heads, d, *lists, sinks, scale, *scratch, target)
 
     spread(run, t, 2 * t * heads * d * (window_count + entry_count))
     return out

@@ -14,8 +14,9 @@ _ZERO = np.float32(0.0)
 
 
 @kernel
-def _pool(values, value_window, value_token, gates, gate_window, gate_token, windows, n, d, out):  # type: ignore[no-untyped-def]
-    top, total = np.empty(d, np.float32), np.empty(d, np.float32)
+def _pool(values, value_window, value_token, gates, gate_window, gate_token, windows, n, d, scratch, out):  # type: ignore[no-untyped-def]
+    """scratch: [2, d] floats."""
+    top, total = floats(scratch), floats(scratch + d * FLOAT_BYTES)
     for window in range(windows):
         value, gate = values + window * value_window, gates + window * gate_window
         o, z = floats(out + window * d * FLOAT_BYTES), floats(gate)
@@ -24,7 +25,7 @@ def _pool(values, value_window, value_token, gates, gate_window, gate_token, win
         for t in range(1, n):
             z = floats(gate + t * gate_token)
             for i in range(d):
-                top[i] = max(top[i], z[i])
+                top[i] = z[i] if z[i] > top[i] else top[i]
         for t in range(n):
             z, a = floats(gate + t * gate_token), floats(value + t * value_token)
             for i in range(d):
@@ -44,7 +45,7 @@ def pool_windows(values: Tensor, gates: Tensor) -> Tensor:
     if gates.stride(2) != 1:
         gates = gates.contiguous()
     windows, n, d = values.shape
-    out = values.new_empty(windows, d)
+    out, scratch = values.new_empty(windows, d), values.new_empty(2, d)
     _pool(
         values.data_ptr(),
         values.stride(0) * FLOAT_BYTES,
@@ -55,6 +56,7 @@ def pool_windows(values: Tensor, gates: Tensor) -> Tensor:
         windows,
         n,
         d,
+        scratch.data_ptr(),
         out.data_ptr(),
     )
     return out

@@ -10,110 +10,75 @@ from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from outrider.ops.native.compilation import kernel, part
-from outrider.ops.native.linear import Linear, row_tile
+from outrider.ops.native.linear import Linear, product, product_address
+from outrider.ops.native.row_functions import swiglu_row
 from outrider.ops.native.rows import is_plain
 from outrider.ops.native.threads import spread
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats, integers
+from outrider.ops.native.vector import FLOAT_BYTES, add_row, clear, copy, floats, integers
 from outrider.ops.reference import experts as reference
 from outrider.ops.reference.experts import ExpertWeights
 
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+_ONE = np.float32(1.0)
+_COLUMNS = 5  # of the table of experts: id, address and bytes a weight of w1w3, the same of w2
 
 
 @part
-def _pairs_of(selected, count, expert, pairs):  # type: ignore[no-untyped-def]
-    """Writes the places of `expert` in selected[:count] to `pairs`; returns how many."""
-    chosen, found = integers(selected), 0
-    for pair in range(count):
+def _gather(rows, pitch, k, selected, pairs_count, expert, pairs, gathered, width):  # type: ignore[no-untyped-def]
+    """Copies row pair // k of every pair that chose `expert`; `pairs` gets their numbers. Returns how many.
+
+    selected: address of the chosen ids, 0: every pair chose it.
+    """
+    chosen, own, count = integers(selected), integers(pairs), 0
+    for pair in range(pairs_count):
         if selected == 0 or chosen[pair] == expert:
-            pairs[found] = pair
-            found += 1
-    return found
+            own[count] = pair
+            copy(rows + pair // k * pitch, gathered + count * pitch, width)
+            count += 1
+    return count
 
 
 @kernel
-def _gate_up(x, d, inner, selected, pairs_count, k, shares, experts, first, last, limit, hidden):  # type: ignore[no-untyped-def]
-    """hidden[pair] = share * silu(min(gate, limit)) * clamp(up, -limit, limit); experts: [n, 3] (id, w1w3, w2)."""
-    table = integers(experts)
-    share = floats(shares)
-    top = np.float32(limit)
-    pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, 2 * inner), np.float32)  # read below by name: numba frees an array after its last mention
-    y, pitch = product.ctypes.data, 2 * inner * FLOAT_BYTES
-    for e in range(first, last):
-        count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
-        for start in range(0, count, 4):
-            rows = min(4, count - start)
-            p0, p1 = pairs[start], pairs[min(start + 1, count - 1)]
-            p2, p3 = pairs[min(start + 2, count - 1)], pairs[min(start + 3, count - 1)]
-            row_tile(
-                x + p0 // k * d * FLOAT_BYTES,
-                x + p1 // k * d * FLOAT_BYTES,
-                x + p2 // k * d * FLOAT_BYTES,
-                x + p3 // k * d * FLOAT_BYTES,
-                rows,
-                table[3 * e + 1],
-                0,
-                2 * inner,
-                d,
-                y,
-                y + pitch,
-                y + 2 * pitch,
-                y + 3 * pitch,
-            )
-            for row in range(rows):
-                pair = pairs[start + row]
-                h = floats(hidden + pair * inner * FLOAT_BYTES)
-                weight = _ONE
-                if shares != 0:
-                    weight = share[pair]
-                for i in range(inner):
-                    gate, up = product[row, i], product[row, inner + i]
-                    gate = top if gate > top else gate
-                    up = top if up > top else up
-                    up = -top if up < -top else up
-                    h[i] = gate / (_ONE + exp(-gate)) * up * weight
+def _gate_up(  # type: ignore[no-untyped-def]
+    address, x, d, inner, selected, pairs_count, k, shares, experts, first, last, limit, pairs, scratch, hidden
+):
+    """hidden[pair] = share * silu(min(gate, limit)) * clamp(up, -limit, limit) of the experts first .. last - 1.
+
+    pairs: [pairs_count] int64; scratch: [pairs_count, d + 2 inner] floats.
+    """
+    table, share, own = integers(experts), floats(shares), integers(pairs)
+    pitch, y, y_pitch = d * FLOAT_BYTES, scratch + pairs_count * d * FLOAT_BYTES, 2 * inner * FLOAT_BYTES
+    for e in range(first * _COLUMNS, last * _COLUMNS, _COLUMNS):
+        count = _gather(x, pitch, k, selected, pairs_count, table[e], pairs, scratch, d)
+        product(address, scratch, pitch, count, table[e + 1], table[e + 2], 0, 2 * inner, d, y, y_pitch)
+        for row in range(count):
+            pair = own[row]
+            weight = _ONE if shares == 0 else share[pair]
+            gates = y + row * y_pitch
+            swiglu_row(gates, gates + y_pitch // 2, inner, np.float32(limit), weight, hidden + pair * y_pitch // 2)
 
 
 @kernel
-def _down(hidden, inner, d, first, last, selected, pairs_count, k, experts, expert_count, out):  # type: ignore[no-untyped-def]
-    """out[t, first:last] = sum of w2_e @ hidden[pair] over the experts of the table, in its order."""
-    table = integers(experts)
+def _down(  # type: ignore[no-untyped-def]
+    address, hidden, inner, d, first, last, selected, pairs_count, k, experts, expert_count, pairs, scratch, out
+):
+    """out[t, first:last] = sum of w2_e @ hidden[pair] over the experts of the table, in its order.
+
+    pairs: [pairs_count] int64; scratch: [pairs_count, inner + d] floats.
+    """
+    table, own = integers(experts), integers(pairs)
+    pitch, width = d * FLOAT_BYTES, inner * FLOAT_BYTES
+    y, begin = scratch + pairs_count * width, first * FLOAT_BYTES
     for row in range(pairs_count // k):
-        o = floats(out + row * d * FLOAT_BYTES)
-        for i in range(first, last):
-            o[i] = _ZERO
-    pairs = np.empty(pairs_count, np.int64)
-    product = np.empty((4, d), np.float32)  # read below by name, as above
-    y, pitch, width = product.ctypes.data, d * FLOAT_BYTES, inner * FLOAT_BYTES
-    for e in range(expert_count):
-        count = _pairs_of(selected, pairs_count, table[3 * e], pairs)
-        for start in range(0, count, 4):
-            rows = min(4, count - start)
-            p0, p1 = pairs[start], pairs[min(start + 1, count - 1)]
-            p2, p3 = pairs[min(start + 2, count - 1)], pairs[min(start + 3, count - 1)]
-            row_tile(
-                hidden + p0 * width,
-                hidden + p1 * width,
-                hidden + p2 * width,
-                hidden + p3 * width,
-                rows,
-                table[3 * e + 2],
-                first,
-                last,
-                inner,
-                y,
-                y + pitch,
-                y + 2 * pitch,
-                y + 3 * pitch,
-            )
-            for row in range(rows):
-                o = floats(out + pairs[start + row] // k * pitch)
-                for i in range(first, last):
-                    o[i] += product[row, i]
+        clear(out + row * pitch + begin, last - first)
+    for e in range(0, expert_count * _COLUMNS, _COLUMNS):
+        count = _gather(hidden, width, 1, selected, pairs_count, table[e], pairs, scratch, inner)
+        product(address, scratch, width, count, table[e + 3], table[e + 4], first, last, inner, y, pitch)
+        for row in range(count):
+            add_row(out + own[row] // k * pitch + begin, _ONE, y + row * pitch + begin, last - first)
 
 
 def _is_native(expert: ExpertWeights) -> bool:
@@ -138,22 +103,27 @@ def _run(
     table = array("q")
     for number, (gate_up, down) in experts:
         assert isinstance(gate_up, Linear) and isinstance(down, Linear)
-        table.extend((number, gate_up.address, down.address))
-    places, length = table.buffer_info()
+        table.extend((number, gate_up.address, gate_up.weight_bytes, down.address, down.weight_bytes))
+    places, chosen_count = table.buffer_info()[0], len(experts)
+    products = product_address()
     inner, d = experts[0][1].down.in_features, x.shape[1]
     hidden = x.new_empty(count, inner)
     source, target = x.data_ptr(), hidden.data_ptr()
 
     def fill_hidden(first: int, last: int) -> None:
-        _gate_up(source, d, inner, chosen, count, k, share, places, first, last, limit, target)
+        pairs, scratch = x.new_empty(count, dtype=torch.int64), x.new_empty(count * (d + 2 * inner))
+        own, work = pairs.data_ptr(), scratch.data_ptr()
+        _gate_up(products, source, d, inner, chosen, count, k, share, places, first, last, limit, own, work, target)
 
-    spread(fill_hidden, length // 3, 2 * count * d * inner)
+    spread(fill_hidden, chosen_count, 2 * count * d * inner)
     rounded = round_trip(hidden).contiguous()
     out = x.new_empty(x.shape[0], d)
     middle, result = rounded.data_ptr(), out.data_ptr()
 
     def add_outputs(first: int, last: int) -> None:
-        _down(middle, inner, d, first, last, chosen, count, k, places, length // 3, result)
+        pairs, scratch = x.new_empty(count, dtype=torch.int64), x.new_empty(count * (inner + d))
+        own, work = pairs.data_ptr(), scratch.data_ptr()
+        _down(products, middle, inner, d, first, last, chosen, count, k, places, chosen_count, own, work, result)
 
     spread(add_outputs, d, count * d * inner, 16)
     return out

@@ -12,10 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from outrider.ops.native.compilation import kernel, part
-from outrider.ops.native.linear import Linear, product
-from outrider.ops.native.norms import inverse_rms
+from outrider.ops.native.linear import Linear, product, product_address
+from outrider.ops.native.row_functions import inverse_rms
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, exp, floats
+from outrider.ops.native.vector import FLOAT_BYTES, add_row, clear, exp, floats
 from outrider.ops.reference import hyper_connections as reference
 from outrider.ops.reference.hyper_connections import HcHeadWeights, HyperConnectionWeights
 
@@ -23,105 +23,77 @@ _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 
 
 @part
-def _sigmoid(x):  # type: ignore[no-untyped-def]
-    return _ONE / (_ONE + exp(-x))
-
-
-@part
-def _divide(c, start, step, n, eps):  # type: ignore[no-untyped-def]
-    """Divides n elements, a step apart, by their sum + eps."""
-    total = _ZERO
-    for i in range(n):
-        total += c[start + i * step]
-    total += eps
-    for i in range(n):
-        c[start + i * step] /= total
-
-
-@part
 def _sinkhorn(c, n, iterations, eps):  # type: ignore[no-untyped-def]
     """In place, [n, n] row-major: row softmax, then columns and rows by turns; columns last."""
     for row in range(n):
         top = c[row * n]
-        for i in range(1, n):
-            top = max(top, c[row * n + i])
-        total = _ZERO
-        for i in range(n):
-            e = exp(c[row * n + i] - top)
-            c[row * n + i] = e
-            total += e
-        for i in range(n):
-            c[row * n + i] = c[row * n + i] / total + eps
-    for column in range(n):
-        _divide(c, column, n, n, eps)
-    for _ in range(iterations - 1):
-        for row in range(n):
-            _divide(c, row * n, 1, n, eps)
-        for column in range(n):
-            _divide(c, column, n, n, eps)
-
-
-@part
-def _weighted_sum(streams, weights, n, d, out):  # type: ignore[no-untyped-def]
-    """out = sum_k weights[k] * streams[k]; pointers, streams [n, d]."""
-    for i in range(d):
-        out[i] = weights[0] * streams[i]
-    for k in range(1, n):
-        w = weights[k]
-        for i in range(d):
-            out[i] += w * streams[k * d + i]
+        for i in range(row * n, row * n + n):
+            top = c[i] if c[i] > top else top
+        for i in range(row * n, row * n + n):
+            c[i] = exp(c[i] - top)
+    for turn in range(2 * iterations):
+        step, jump = (1, n) if turn % 2 == 0 else (n, 1)
+        for start in range(0, n * jump, jump):
+            total = _ZERO
+            for i in range(n):
+                total += c[start + i * step]
+            total += _ZERO if turn == 0 else eps
+            for i in range(n):
+                c[start + i * step] = c[start + i * step] / total + (eps if turn == 0 else _ZERO)
 
 
 @kernel
-def _pre(streams, t, n, d, fn, base, scale, iterations, hc_eps, norm_eps, u, post, comb):  # type: ignore[no-untyped-def]
+def _pre(  # type: ignore[no-untyped-def]
+    address, streams, t, n, d, fn, fn_bytes, base, scale, iterations, hc_eps, norm_eps, mixes, u, post, comb
+):
+    """mixes: [t, (2 + n) n] floats of scratch, of which the first n of a row become its pre."""
     width, rows = n * d, (2 + n) * n
-    mixes = np.empty((t, rows), np.float32)
     pitch = width * FLOAT_BYTES
-    product(streams, pitch, t, fn, 0, rows, width, mixes.ctypes.data, rows * FLOAT_BYTES)
+    product(address, streams, pitch, t, fn, fn_bytes, 0, rows, width, mixes, rows * FLOAT_BYTES)
     b, s, eps = floats(base), floats(scale), np.float32(hc_eps)
-    pre = np.empty(n, np.float32)
     for row in range(t):
-        factor = inverse_rms(streams + row * pitch, width, norm_eps)
+        factor = inverse_rms(streams + row * pitch, width, np.float32(norm_eps))
         p, c = floats(post + row * n * FLOAT_BYTES), floats(comb + row * n * n * FLOAT_BYTES)
-        m = mixes[row]
-        for k in range(n):
-            pre[k] = _sigmoid(m[k] * factor * s[0] + b[k]) + eps
-            p[k] = _TWO * _sigmoid(m[n + k] * factor * s[1] + b[n + k])
+        m, sums = floats(mixes + row * rows * FLOAT_BYTES), u + row * d * FLOAT_BYTES
+        for k in range(2 * n):
+            v = _ONE / (_ONE + exp(-(m[k] * factor * s[k // n] + b[k])))
+            if k < n:
+                m[k] = v + eps
+            else:
+                p[k - n] = _TWO * v
         for k in range(n * n):
             c[k] = m[2 * n + k] * factor * s[2] + b[2 * n + k]
         _sinkhorn(c, n, iterations, eps)
-        _weighted_sum(floats(streams + row * pitch), pre, n, d, floats(u + row * d * FLOAT_BYTES))
+        clear(sums, d)
+        for k in range(n):
+            add_row(sums, m[k], streams + row * pitch + k * d * FLOAT_BYTES, d)
 
 
 @kernel
 def _post(y, streams, post, comb, t, n, d, out):  # type: ignore[no-untyped-def]
-    for row in range(t):
-        v, x = floats(y + row * d * FLOAT_BYTES), floats(streams + row * n * d * FLOAT_BYTES)
-        p, c = floats(post + row * n * FLOAT_BYTES), floats(comb + row * n * n * FLOAT_BYTES)
-        for k in range(n):
-            o = floats(out + (row * n + k) * d * FLOAT_BYTES)
-            weight = p[k]
-            for i in range(d):
-                o[i] = weight * v[i]
-            for source in range(n):
-                weight = c[source * n + k]
-                for i in range(d):
-                    o[i] += weight * x[source * d + i]
+    size = d * FLOAT_BYTES
+    p, c = floats(post), floats(comb)
+    for k in range(t * n):
+        row = k // n
+        clear(out + k * size, d)
+        add_row(out + k * size, p[k], y + row * size, d)
+        for source in range(row * n, row * n + n):
+            add_row(out + k * size, c[source * n + k % n], streams + source * size, d)
 
 
 @kernel
-def _head(streams, t, n, d, fn, base, scale, hc_eps, norm_eps, out):  # type: ignore[no-untyped-def]
+def _head(address, streams, t, n, d, fn, fn_bytes, base, scale, hc_eps, norm_eps, mixes, out):  # type: ignore[no-untyped-def]
+    """mixes: [t, n] floats of scratch."""
     width = n * d
-    mixes = np.empty((t, n), np.float32)
     pitch = width * FLOAT_BYTES
-    product(streams, pitch, t, fn, 0, n, width, mixes.ctypes.data, n * FLOAT_BYTES)
-    b, s = floats(base), floats(scale)
+    product(address, streams, pitch, t, fn, fn_bytes, 0, n, width, mixes, n * FLOAT_BYTES)
+    b, s, m = floats(base), floats(scale), floats(mixes)
     for row in range(t):
-        factor = inverse_rms(streams + row * pitch, width, norm_eps)
-        m = mixes[row]
+        factor = inverse_rms(streams + row * pitch, width, np.float32(norm_eps))
+        clear(out + row * d * FLOAT_BYTES, d)
         for k in range(n):
-            m[k] = _sigmoid(m[k] * factor * s[0] + b[k]) + np.float32(hc_eps)
-        _weighted_sum(floats(streams + row * pitch), m, n, d, floats(out + row * d * FLOAT_BYTES))
+            weight = _ONE / (_ONE + exp(-(m[row * n + k] * factor * s[0] + b[k]))) + np.float32(hc_eps)
+            add_row(out + row * d * FLOAT_BYTES, weight, streams + row * pitch + k * d * FLOAT_BYTES, d)
 
 
 def mhc_pre(
@@ -134,17 +106,21 @@ def mhc_pre(
     t, n, d = streams.shape
     streams, base, scale = streams.contiguous(), weights.base.contiguous(), weights.scale.contiguous()
     u, post, comb = streams.new_empty(t, d), streams.new_empty(t, n), streams.new_empty(t, n, n)
+    mixes = streams.new_empty(t, fn.out_features)
     _pre(
+        product_address(),
         streams.data_ptr(),
         t,
         n,
         d,
         fn.address,
+        fn.weight_bytes,
         base.data_ptr(),
         scale.data_ptr(),
         iterations,
         hc_eps,
         norm_eps,
+        mixes.data_ptr(),
         u.data_ptr(),
         post.data_ptr(),
         comb.data_ptr(),
@@ -170,17 +146,20 @@ def hc_head(streams: Tensor, weights: HcHeadWeights, *, hc_eps: float, norm_eps:
         return reference.hc_head(streams, weights, hc_eps=hc_eps, norm_eps=norm_eps)
     t, n, d = streams.shape
     streams, base, scale = streams.contiguous(), weights.base.contiguous(), weights.scale.contiguous()
-    out = streams.new_empty(t, d)
+    out, mixes = streams.new_empty(t, d), streams.new_empty(t, n)
     _head(
+        product_address(),
         streams.data_ptr(),
         t,
         n,
         d,
         fn.address,
+        fn.weight_bytes,
         base.data_ptr(),
         scale.data_ptr(),
         hc_eps,
         norm_eps,
+        mixes.data_ptr(),
         out.data_ptr(),
     )
     return out

@@ -6,33 +6,34 @@ import numpy as np
 from torch import Tensor
 
 from outrider.ops.native.compilation import kernel
+from outrider.ops.native.dot_tiles import dot_tile
 from outrider.ops.native.rows import is_plain
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, dot_4x1, floats
+from outrider.ops.native.vector import FLOAT_BYTES, floats
 from outrider.ops.reference import indexer as reference
 
 _ZERO = np.float32(0.0)
 
+_tile_4x1 = dot_tile(4, 1)
+_tile_1x1 = dot_tile(1, 1)
+
 
 @kernel
-def _scores(q, weights, heads, d, keys, key_pitch, count, out):  # type: ignore[no-untyped-def]
-    w, o = floats(weights), floats(out)
+def _scores(q, weights, heads, d, keys, key_pitch, count, products, out):  # type: ignore[no-untyped-def]
+    """products: [heads] floats of scratch."""
+    w, o, p = floats(weights), floats(out), floats(products)
     pitch = d * FLOAT_BYTES
     for j in range(count):
         key = keys + j * key_pitch
-        total = _ZERO
         head = 0
         while head + 4 <= heads:
-            q0 = q + head * pitch
-            a, b, c, e = dot_4x1(q0, q0 + pitch, q0 + 2 * pitch, q0 + 3 * pitch, key, 0, d)
-            total += w[head] * max(a, _ZERO)
-            total += w[head + 1] * max(b, _ZERO)
-            total += w[head + 2] * max(c, _ZERO)
-            total += w[head + 3] * max(e, _ZERO)
+            _tile_4x1(q + head * pitch, pitch, key, 0, d, products + head * FLOAT_BYTES, FLOAT_BYTES)
             head += 4
         while head < heads:
-            (a,) = dot_1x1(q + head * pitch, key, 0, d)
-            total += w[head] * max(a, _ZERO)
+            _tile_1x1(q + head * pitch, pitch, key, 0, d, products + head * FLOAT_BYTES, FLOAT_BYTES)
             head += 1
+        total = _ZERO
+        for head in range(heads):
+            total += w[head] * max(p[head], _ZERO)
         o[j] = total
 
 
@@ -62,7 +63,9 @@ def indexer_scores(q: Tensor, head_weights: Tensor, keys: Tensor) -> Tensor:
     heads, d = q.shape
     count = keys.shape[0]
     out = q.new_empty(count)
-    _scores(q.data_ptr(), head_weights.data_ptr(), heads, d, keys.data_ptr(), d * FLOAT_BYTES, count, out.data_ptr())
+    products = q.new_empty(heads)
+    pitch, scratch, target = d * FLOAT_BYTES, products.data_ptr(), out.data_ptr()
+    _scores(q.data_ptr(), head_weights.data_ptr(), heads, d, keys.data_ptr(), pitch, count, scratch, target)
     return out
 
 

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.ops.native.compilation import kernel, part
+from outrider.ops.native.compilation import kernel
+from outrider.ops.native.row_functions import inverse_rms, scale_row
 from outrider.ops.native.rows import is_plain, row_view
-from outrider.ops.native.vector import FLOAT_BYTES, dot_1x1, floats
+from outrider.ops.native.vector import FLOAT_BYTES
 from outrider.ops.reference import norms as reference
-
-_ONE = np.float32(1.0)
-
-
-@part
-def inverse_rms(x, width, eps):  # type: ignore[no-untyped-def]
-    """Of one row at address x, float32."""
-    (squares,) = dot_1x1(x, x, 0, width)
-    return _ONE / np.float32(math.sqrt(squares / np.float32(width) + np.float32(eps)))
 
 
 @kernel
 def _rms_norm(x, pitch, count, width, weight, eps, out):  # type: ignore[no-untyped-def]
-    w = floats(weight)
     for row in range(count):
-        factor = inverse_rms(x + row * pitch, width, eps)
-        source, target = floats(x + row * pitch), floats(out + row * width * FLOAT_BYTES)
-        if weight == 0:
-            for i in range(width):
-                target[i] = source[i] * factor
-        else:
-            for i in range(width):
-                target[i] = source[i] * factor * w[i]
+        source = x + row * pitch
+        factor = inverse_rms(source, width, np.float32(eps))
+        scale_row(source, width, factor, weight, out + row * width * FLOAT_BYTES)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

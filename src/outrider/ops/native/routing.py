@@ -32,24 +32,23 @@ def _scores(x, count, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _select(scores, bias, t, experts, k, out):  # type: ignore[no-untyped-def]
-    b = floats(bias)
-    total = np.empty(experts, np.float32)
-    taken = np.empty(experts, np.bool_)
+def _select(scores, bias, t, experts, k, totals, taken_flags, out):  # type: ignore[no-untyped-def]
+    """totals: [experts] floats and taken_flags: [experts] int64 of scratch."""
+    b, total, taken = floats(bias), floats(totals), integers(taken_flags)
     for row in range(t):
         s, o = floats(scores + row * experts * FLOAT_BYTES), integers(out + row * k * 8)
         for e in range(experts):
             total[e] = s[e] + b[e]
-            taken[e] = False
+            taken[e] = 0
         for _ in range(k):
             best = -1
             for e in range(experts):
-                if not taken[e] and (best < 0 or total[e] > total[best]):
+                if taken[e] == 0 and (best < 0 or total[e] > total[best]):
                     best = e
-            taken[best] = True
+            taken[best] = 1
         place = 0
         for e in range(experts):
-            if taken[e]:
+            if taken[e] != 0:
                 o[place] = e
                 place += 1
 
@@ -83,7 +82,9 @@ def select_experts(scores: Tensor, bias: Tensor, topk: int) -> Tensor:
     scores, bias = scores.contiguous(), bias.contiguous()
     t, experts = scores.shape
     out = torch.empty(t, topk, dtype=torch.int64)
-    _select(scores.data_ptr(), bias.data_ptr(), t, experts, topk, out.data_ptr())
+    totals, taken = scores.new_empty(experts), torch.empty(experts, dtype=torch.int64)
+    scratch = totals.data_ptr(), taken.data_ptr()
+    _select(scores.data_ptr(), bias.data_ptr(), t, experts, topk, *scratch, out.data_ptr())
     return out
 
 

@@ -1,30 +1,27 @@
-"""What the kernels are made of: raw pointers, dot products whose order is written out, and an exponential.
+"""What the kernels are made of: raw pointers, vector loops whose order is written out, and an exponential.
 
-A dot product keeps one accumulator of LANES floats, adds products to it by fused multiply-add in ascending order, adds
-its lanes pairwise (8, 4, 2, 1) and then the elements that do not fill a vector, one at a time. The order is spelled out
-in LLVM's own instructions, which the compiler may not reorder, so an element has the same bits in every tile shape:
-that is what makes the kernels row-invariant. `exp` is elementary arithmetic for the same reason: a library's vector
-version and its scalar one differ in the last bit.
+They are written in LLVM's own instructions for two reasons: the compiler may not reorder them, so that an element has
+the same bits in every kernel and at every place; and they reach the compiler ready made, which halves the time of a
+first start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from outrider.ops.native.compilation import part
-
 LANES = 8
 FLOAT_BYTES = 4
 
-_FLOAT = ir.FloatType()
-_WORD = ir.IntType(64)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+FLOAT = ir.FloatType()
+WORD = ir.IntType(64)
+VECTOR = ir.VectorType(FLOAT, LANES)
+_INT = ir.IntType(32)
 
 
 def _pointer_to(element: Any) -> Any:
@@ -54,83 +51,78 @@ def _reinterpret(source: Any, target: Any, llvm_type: ir.Type) -> Any:
     return cast
 
 
-float_bits = _reinterpret(types.float32, types.int32, ir.IntType(32))
-bits_float = _reinterpret(types.int32, types.float32, _FLOAT)
+float_bits = _reinterpret(types.float32, types.int32, _INT)
+bits_float = _reinterpret(types.int32, types.float32, FLOAT)
 
 
-def _dot_tile(rows: int, columns: int) -> Any:
-    """dots(x_0, .., x_{rows-1}, w, pitch, length) -> float32 dots, row by row; addresses and pitch are in bytes."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        starts, (weight, pitch, length) = args[:rows], args[rows:]
-        starts = [*starts, *(builder.add(weight, builder.mul(pitch, _WORD(c))) for c in range(columns))]
-
-        def accumulate(kind: ir.Type, sums: list[Any], index: Any) -> None:
-            offset = builder.mul(index, _WORD(FLOAT_BYTES))
-            values = [
-                builder.load(builder.inttoptr(builder.add(s, offset), kind.as_pointer()), align=FLOAT_BYTES)
-                for s in starts
-            ]
-            for i, total in enumerate(sums):
-                product = [values[i // columns], values[rows + i % columns], builder.load(total)]
-                builder.store(builder.call(_fma(builder, kind), product), total)
-
-        def accumulators(kind: ir.Type, initial: list[Any]) -> list[Any]:
-            places = [cgutils.alloca_once(builder, kind) for _ in initial]
-            for place, value in zip(places, initial, strict=True):
-                builder.store(value, place)
-            return places
-
-        vectors = builder.sdiv(length, _WORD(LANES))
-        wide = accumulators(_VECTOR, [ir.Constant(_VECTOR, [0.0] * LANES)] * (rows * columns))
-        with cgutils.for_range(builder, vectors) as loop:
-            accumulate(_VECTOR, wide, builder.mul(loop.index, _WORD(LANES)))
-        sums = accumulators(_FLOAT, [_add_lanes(builder, builder.load(place)) for place in wide])
-        done = builder.mul(vectors, _WORD(LANES))
-        with cgutils.for_range(builder, builder.sub(length, done)) as loop:
-            accumulate(_FLOAT, sums, builder.add(done, loop.index))
-        return cgutils.pack_array(builder, [builder.load(place) for place in sums])
-
-    result = types.UniTuple(types.float32, rows * columns)
-    signature = result(*[types.int64] * (rows + 3))
-    if rows == 1:
-
-        @intrinsic
-        def dots(typingctx: Any, x: Any, w: Any, pitch: Any, length: Any) -> Any:
-            return signature, build
-
-    elif rows == 2:
-
-        @intrinsic
-        def dots(typingctx: Any, x: Any, y: Any, w: Any, pitch: Any, length: Any) -> Any:
-            return signature, build
-
-    else:
-
-        @intrinsic
-        def dots(typingctx: Any, x: Any, y: Any, z: Any, a: Any, w: Any, pitch: Any, length: Any) -> Any:
-            return signature, build
-
-    return dots
+def read(builder: Any, kind: ir.Type, address: Any, offset: Any) -> Any:
+    """One `kind` at address + offset bytes; elements need only be aligned as elements."""
+    size = 2 if kind in _HALVES else 8 if kind is WORD else FLOAT_BYTES
+    return builder.load(builder.inttoptr(builder.add(address, offset), kind.as_pointer()), align=size)
 
 
-def _add_lanes(builder: Any, vector: Any) -> Any:
-    width = LANES
-    while width > 1:
-        width //= 2
-        low, high = (
-            ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(start, start + width))) for start in (0, width)
-        )
-        vector = builder.fadd(builder.shuffle_vector(vector, vector, low), builder.shuffle_vector(vector, vector, high))
-    return builder.extract_element(vector, ir.IntType(32)(0))
+def write(builder: Any, value: Any, address: Any, offset: Any) -> None:
+    pointer = builder.inttoptr(builder.add(address, offset), value.type.as_pointer())
+    builder.store(value, pointer, align=FLOAT_BYTES)
 
 
-dot_1x1 = _dot_tile(1, 1)
-dot_1x4 = _dot_tile(1, 4)
-dot_2x1 = _dot_tile(2, 1)
-dot_2x4 = _dot_tile(2, 4)
-dot_4x1 = _dot_tile(4, 1)
-dot_4x2 = _dot_tile(4, 2)
+_HALF = ir.IntType(16)
+_HALF_VECTOR = ir.VectorType(_HALF, LANES)
+_HALVES = (_HALF, _HALF_VECTOR)
+
+
+def read_bfloat16(builder: Any, kind: ir.Type, address: Any, offset: Any) -> Any:
+    """As `read` of FLOAT or VECTOR, from values that are stored as their upper 16 bits."""
+    half, wide = (_HALF_VECTOR, ir.VectorType(_INT, LANES)) if kind is VECTOR else (_HALF, _INT)
+    bits = builder.zext(read(builder, half, address, offset), wide)
+    sixteen = ir.Constant(wide, [16] * LANES if kind is VECTOR else 16)
+    return builder.bitcast(builder.shl(bits, sixteen), kind)
+
+
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+    kind = c.type
+    name = "llvm.fma.v8f32" if isinstance(kind, ir.VectorType) else "llvm.fma.f32"
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name), (a, b, c)
+    )
+
+
+def counted(builder: Any, start: Any, stop: Any, step: Any, body: Callable[[Any], None]) -> None:
+    """body(i) for i = start, start + step, ... below stop; builds a loop of int64."""
+    entry = builder.block
+    head, inside, end = (builder.append_basic_block(name) for name in ("loop", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(WORD)
+    index.add_incoming(start, entry)
+    builder.cbranch(builder.icmp_signed("<", index, stop), inside, end)
+    builder.position_at_end(inside)
+    body(index)
+    index.add_incoming(builder.add(index, step), builder.block)
+    builder.branch(head).set_metadata("llvm.loop", _as_it_stands(builder.module))
+    builder.position_at_end(end)
+
+
+def _as_it_stands(module: Any) -> Any:
+    """Tells the compiler to leave a loop alone: unrolled copies cost seconds of compilation and gain nothing."""
+    option = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    vectors = module.add_metadata([ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.IntType(1)(0)])
+    loop = ir.MDValue(module, [option], name=str(len(module.metadata)))
+    loop.operands = (loop, option, vectors)  # the name of a loop is a node that begins with itself
+    return loop
+
+
+def vector_loop(builder: Any, length: Any, body: Callable[[ir.Type, Any], None], between: Callable[[], None]) -> None:
+    """body(VECTOR, i) for i = 0, LANES, ... while a vector fits into `length`, then `between`, then body(FLOAT, i)."""
+    whole = builder.and_(length, WORD(-LANES))
+    counted(builder, WORD(0), whole, WORD(LANES), lambda i: body(VECTOR, i))
+    between()
+    counted(builder, whole, length, WORD(1), lambda i: body(FLOAT, i))
+
+
+def nothing() -> None:
+    """For a `vector_loop` that has nothing to do in between."""
 
 
 def _add_scaled(count: int) -> Any:
@@ -141,28 +133,18 @@ def _add_scaled(count: int) -> Any:
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums, weights, rows, length = args
+        starts = [read(builder, WORD, rows, WORD(i * 8)) for i in range(count)]
+        scalars = [read(builder, FLOAT, weights, WORD(i * FLOAT_BYTES)) for i in range(count)]
+        vectors = [broadcast(builder, x) for x in scalars]
 
-        def read(kind: ir.Type, address: Any, offset: Any) -> Any:
-            pointer = builder.inttoptr(builder.add(address, offset), kind.as_pointer())
-            return builder.load(pointer, align=FLOAT_BYTES)
+        def accumulate(kind: ir.Type, index: Any) -> None:
+            offset = builder.mul(index, WORD(FLOAT_BYTES))
+            total = read(builder, kind, sums, offset)
+            for start, factor in zip(starts, vectors if kind is VECTOR else scalars, strict=True):
+                total = fma(builder, factor, read(builder, kind, start, offset), total)
+            write(builder, total, sums, offset)
 
-        starts = [read(_WORD, rows, _WORD(i * 8)) for i in range(count)]
-        scalars = [read(_FLOAT, weights, _WORD(i * FLOAT_BYTES)) for i in range(count)]
-
-        def accumulate(kind: ir.Type, factors: list[Any], index: Any) -> None:
-            offset = builder.mul(index, _WORD(FLOAT_BYTES))
-            total = read(kind, sums, offset)
-            for start, factor in zip(starts, factors, strict=True):
-                total = builder.call(_fma(builder, kind), [factor, read(kind, start, offset), total])
-            pointer = builder.inttoptr(builder.add(sums, offset), kind.as_pointer())
-            builder.store(total, pointer, align=FLOAT_BYTES)
-
-        vectors = builder.sdiv(length, _WORD(LANES))
-        with cgutils.for_range(builder, vectors) as loop:
-            accumulate(_VECTOR, [_broadcast(builder, x) for x in scalars], builder.mul(loop.index, _WORD(LANES)))
-        done = builder.mul(vectors, _WORD(LANES))
-        with cgutils.for_range(builder, builder.sub(length, done)) as loop:
-            accumulate(_FLOAT, scalars, builder.add(done, loop.index))
+        vector_loop(builder, length, accumulate, nothing)
         return context.get_dummy_value()
 
     @intrinsic
@@ -172,48 +154,107 @@ def _add_scaled(count: int) -> Any:
     return add
 
 
-def _fma(builder: Any, kind: ir.Type) -> Any:
-    name = "llvm.fma.v8f32" if kind is _VECTOR else "llvm.fma.f32"
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-
-
-def _broadcast(builder: Any, value: Any) -> Any:
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.IntType(32)(0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, one, lanes)
+def broadcast(builder: Any, value: Any) -> Any:
+    """A FLOAT in every lane of a VECTOR."""
+    one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), value, _INT(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES))
 
 
 add_scaled_1 = _add_scaled(1)
 add_scaled_8 = _add_scaled(8)
 
 
-_LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH = np.float32(0.693359375)  # few bits: its product with a small integer is exact
-_LN2_LOW = np.float32(-2.12194440e-4)
-_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to the nearest integer
-_C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1.0 / k) for k in (2, 6, 24, 120, 720, 5040))
-_ONE = np.float32(1.0)
-_LOWEST, _HIGHEST = np.float32(-87.0), np.float32(88.0)
-_ZERO, _INFINITY = np.float32(0.0), np.float32(np.inf)
+@intrinsic
+def add_row(typingctx, sums, weight, row, length):  # type: ignore[no-untyped-def]
+    """sums[i] += weight * row[i], product and sum rounded as in the reference; addresses of floats."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, weight, row, length = args
+
+        def accumulate(kind: ir.Type, index: Any) -> None:
+            offset = builder.mul(index, WORD(FLOAT_BYTES))
+            factor = weight if kind is FLOAT else broadcast(builder, weight)
+            product = builder.fmul(factor, read(builder, kind, row, offset))
+            write(builder, builder.fadd(read(builder, kind, sums, offset), product), sums, offset)
+
+        vector_loop(builder, length, accumulate, nothing)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32, types.int64, types.int64), build
 
 
-@part
-def exp(x):  # type: ignore[no-untyped-def]
-    """e^x in float32, within 2 units in the last place; 0 below -87, infinite above 88, NaN stays."""
-    clamped = x
-    if clamped < _LOWEST:
-        clamped = _LOWEST
-    if clamped > _HIGHEST:
-        clamped = _HIGHEST
-    shifted = clamped * _LOG2_E + _ROUND
-    whole = shifted - _ROUND
-    r = (clamped - whole * _LN2_HIGH) - whole * _LN2_LOW
-    p = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _C2
-    p = (p * r) * r + r + _ONE
-    power = bits_float((float_bits(shifted) - float_bits(_ROUND) + np.int32(127)) << np.int32(23))
-    y = p * power
-    if x < _LOWEST:
-        y = _ZERO
-    if x > _HIGHEST:
-        y = _INFINITY
-    return y
+@intrinsic
+def clear(typingctx, row, length):  # type: ignore[no-untyped-def]
+    """row[:length] = 0; address of floats."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, pointer, builder.mul(args[1], WORD(FLOAT_BYTES)), 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), build
+
+
+@intrinsic
+def copy(typingctx, source, target, length):  # type: ignore[no-untyped-def]
+    """target[:length] = source[:length]; addresses of floats that do not overlap."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.IntType(8).as_pointer()
+        origin, goal = builder.inttoptr(args[0], kind), builder.inttoptr(args[1], kind)
+        cgutils.raw_memcpy(builder, goal, origin, args[2], FLOAT_BYTES)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), build
+
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 0.693359375  # few bits: its product with a small integer is exact
+_LN2_LOW = -2.12194440e-4
+_ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to the nearest integer
+_ROUND_BITS = 0x4B400000
+_LOWEST, _HIGHEST = -87.0, 88.0
+
+
+def build_exp(builder: Any, value: Any) -> Any:
+    """e^x of FLOAT or VECTOR, within 2 units in the last place; 0 below -87, infinite above 88, NaN stays.
+
+    Elementary arithmetic, because a library's vector version and its scalar one differ in the last bit.
+    """
+    kind, whole_kind = value.type, ir.VectorType(_INT, LANES) if isinstance(value.type, ir.VectorType) else _INT
+
+    def number(x: float) -> Any:
+        return constant(kind, x)
+
+    def whole(x: int) -> Any:
+        return ir.Constant(whole_kind, [x] * LANES if whole_kind is not _INT else x)
+
+    low = builder.fcmp_ordered("<", value, number(_LOWEST))
+    high = builder.fcmp_ordered(">", value, number(_HIGHEST))
+    clamped = builder.select(low, number(_LOWEST), builder.select(high, number(_HIGHEST), value))
+    shifted = builder.fadd(builder.fmul(clamped, number(_LOG2_E)), number(_ROUND))
+    power = builder.fsub(shifted, number(_ROUND))
+    r = builder.fsub(clamped, builder.fmul(power, number(_LN2_HIGH)))
+    r = builder.fsub(r, builder.fmul(power, number(_LN2_LOW)))
+    p = number(1 / 5040)
+    for factorial in (720, 120, 24, 6, 2):  # the series, from its end
+        p = builder.fadd(builder.fmul(p, r), number(1 / factorial))
+    p = builder.fadd(builder.fadd(builder.fmul(builder.fmul(p, r), r), r), number(1.0))
+    exponent = builder.sub(builder.bitcast(shifted, whole_kind), whole(_ROUND_BITS - 127))
+    y = builder.fmul(p, builder.bitcast(builder.shl(exponent, whole(23)), kind))
+    return builder.select(high, number(float("inf")), builder.select(low, number(0.0), y))
+
+
+def constant(kind: ir.Type, x: float) -> Any:
+    """A FLOAT, or a VECTOR of equal ones."""
+    return ir.Constant(kind, [x] * LANES if isinstance(kind, ir.VectorType) else x)
+
+
+@intrinsic
+def exp(typingctx, x):  # type: ignore[no-untyped-def]
+    """e^x in float32, see `build_exp`."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return build_exp(builder, args[0])
+
+    return types.float32(types.float32), build
