@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 from tests.server.serving import Api, LeavingClient, serving, wait_until
 
@@ -75,6 +76,13 @@ def test_names(api: Api) -> None:
     names = {re.split(r"[ {]", line)[0] for line in response.text.splitlines()}
     assert [name for name in NAMES if name not in names] == []
     assert not any("_created" in name for name in names)
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "grafana_dashboard.json").read_text(encoding="utf-8")
+    asked = set(re.findall(r"vllm:\w+", text))
+    assert len(asked) > 10
+    assert asked - set(NAMES) == set()
 
 
 def test_health_probes_are_nobodys_requests(api: Api) -> None:
