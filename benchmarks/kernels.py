@@ -1,6 +1,6 @@
 """GPU kernels of V4's sparse attention at V4-Flash shapes, against torch in the same run and against physical floors.
 
-    python benchmarks/kernels.py [--only combine prefill decode insert] [--repeats 20]
+    python benchmarks/kernels.py [--only combine prefill decode insert indexer] [--repeats 20]
 
 Arms alternate; medians. Before each launch L2 is flushed by reading 256 MB. `decode` is also timed inside a graph of
 repeated launches. Floors: bytes over the bandwidth of a plain copy measured in this run, FLOP over a bfloat16 product
@@ -19,16 +19,21 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
+from outrider.ops.index_rows import empty_fp4_rows
 from outrider.ops.kv_rows import KvRows, empty_fp8_rows, write_rows
 from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import inverse_frequencies, rotation
 from outrider.ops.reference.topk_swa import combined_width
+from outrider.ops.triton.index_queries import index_queries
+from outrider.ops.triton.indexer_logits import indexer_logits
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert
 from outrider.ops.triton.paged_attention import paged_sparse_attention
+from outrider.ops.triton.radix_select import top_visible_entries
 from outrider.ops.triton.topk_swa import launch_combine
 from outrider.platforms.architectures import gpu_architecture
 
 HEADS, HEAD_DIM, ROPE, WINDOW, PAGE_TOKENS, RATIO, BLOCK = 64, 512, 64, 128, 128, 4, 64
+INDEX_HEADS, INDEX_DIM = 64, 128
 DEVICE = torch.device("cuda")
 GRAPH_LAUNCHES = 20
 
@@ -135,6 +140,20 @@ def attention(requests: int, context: int, query_len: int, topk: int, *, fp8: bo
     return launch, 2 * q.nbytes + distinct * row_bytes + visible.nbytes, 4.0 * HEADS * HEAD_DIM * keys
 
 
+def index_keys(slots: int, form: str) -> KvRows:
+    """Random codes, whose scales are 1."""
+    if form == "bf16":
+        return KvRows(torch.randn(slots, INDEX_DIM, device=DEVICE).bfloat16())
+    if form == "fp4":
+        rows = empty_fp4_rows(slots, INDEX_DIM, DEVICE)
+    else:
+        rows = empty_fp8_rows(slots, INDEX_DIM, 0, INDEX_DIM, gpu_architecture(DEVICE).fp8, DEVICE)
+    assert rows.scales is not None
+    rows.data.random_(0, 0x70)
+    rows.scales.fill_(127)
+    return rows
+
+
 # -------- claims
 
 
@@ -209,11 +228,69 @@ def insert(timer: Timer, machine: Machine) -> None:
         report("  copy of q", seconds["copy"], machine, 2 * q.nbytes)
 
 
+def indexer(timer: Timer, machine: Machine) -> None:
+    """Queries, scores and top-k 512 of a CSA layer: decode and verify of (requests, rows each, context), then prefill.
+
+    torch: one matrix product over gathered keys, relu and a weighted sum (at most 512 rows), and torch.topk, which
+    promises no order among equals.
+    """
+    topk = 512
+    for requests, query_len, context in (
+        (1, 1, 131072), (1, 1, 1 << 20), (64, 1, 8192), (64, 1, 131072), (64, 4, 8192), (1, 4096, 16384),
+    ):  # fmt: skip
+        entries, rows = context // RATIO, requests * query_len
+        pages = -(-entries // (PAGE_TOKENS // RATIO))
+        table = torch.randperm(requests * pages, device=DEVICE).to(torch.int32).view(requests, pages)
+        positions = torch.arange(context - query_len, context, device=DEVICE, dtype=torch.int32).repeat(requests)
+        owners = torch.arange(requests, device=DEVICE, dtype=torch.int32).repeat_interleave(query_len)
+        queries = Queries(positions, owners)
+        angles = rotation(positions, inverse_frequencies(ROPE, 160000.0).to(DEVICE))
+        q = torch.randn(rows, INDEX_HEADS, INDEX_DIM, device=DEVICE).bfloat16()
+        weights = torch.randn(rows, INDEX_HEADS, device=DEVICE)
+        name = f"{requests} x {query_len} of {context}"
+        seconds = timer.medians({"fp4": lambda q=q, a=angles: index_queries(q, a, "fp4", 32)})  # type: ignore[misc]
+        report(f"indexer queries, {name}", seconds["fp4"], machine, 2 * q.nbytes)
+        flop = 2.0 * INDEX_HEADS * INDEX_DIM * rows * entries
+        for form in ("bf16", "fp8", "fp4"):
+            keys = PagedRows(index_keys(requests * pages * (PAGE_TOKENS // RATIO), form), table, PAGE_TOKENS // RATIO)
+
+            def score(keys: PagedRows = keys) -> Tensor:
+                return indexer_logits(q, weights, queries, keys, RATIO, entries, topk)  # noqa: B023
+
+            row_bytes = keys.rows.data[0].nbytes + (0 if keys.rows.scales is None else keys.rows.scales[0].nbytes)
+            moved = q.nbytes + requests * entries * row_bytes + 4 * rows * entries
+            seconds = timer.medians({"scores": score})
+            report(f"indexer scores, {name} {form}", seconds["scores"], machine, moved, flop)
+        part = min(query_len, 512)
+        plain = torch.randn(requests, INDEX_DIM, entries, device=DEVICE).bfloat16()
+        some = q.view(requests, query_len, INDEX_HEADS, INDEX_DIM)[:, :part].flatten(1, 2)
+        some_weights = weights.view(requests, query_len, INDEX_HEADS, 1)[:, :part]
+        logits = score()
+
+        def torch_scores() -> Tensor:
+            dots = (some @ plain).relu_().view(requests, part, INDEX_HEADS, entries)  # noqa: B023
+            return (dots * some_weights).sum(2)  # noqa: B023
+
+        arms: dict[str, Launch] = {
+            "kernel": lambda x=logits, q=queries: top_visible_entries(x, q, RATIO, topk),  # type: ignore[misc]
+            "torch": lambda x=logits: x.topk(topk),  # type: ignore[misc]
+        }
+        if requests * part * INDEX_HEADS * entries <= 1 << 31:
+            arms["torch scores"] = torch_scores
+        seconds = timer.medians(arms)
+        if "torch scores" in seconds:
+            done = part / query_len
+            report(f"  torch, {part} rows each", seconds["torch scores"], machine, moved * done, flop * done)
+        report(f"indexer top-{topk}, {name}", seconds["kernel"], machine, logits.nbytes + 4 * rows * topk)
+        report("  torch.topk", seconds["torch"], machine, logits.nbytes)
+
+
 CLAIMS: dict[str, Callable[[Timer, Machine], None]] = {
     "combine": combine,
     "prefill": prefill,
     "decode": decode,
     "insert": insert,
+    "indexer": indexer,
 }
 
 

@@ -141,7 +141,7 @@ def requests() -> dict[str, Request]:
                 found[f"{label}, tools"] = {**request, "tools": [WEATHER, SEARCH]}
     for thinking in ("chat", "thinking"):
         low = {"effort": "low"} if thinking == "thinking" else {}
-        extra = {
+        extra: dict[str, Request] = {
             "schema": {"messages": [S, U], "response_format": SCHEMA},
             "schema and tools": {"messages": [U], "response_format": SCHEMA, "tools": [WEATHER]},
             "json object": {"messages": [S, user("JSON, please.")], "response_format": {"type": "json_object"}},

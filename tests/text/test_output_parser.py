@@ -72,7 +72,7 @@ TEXTS: dict[str, tuple[bool, str, str, str, tuple[ToolCall, ...]]] = {
     "reasoning and content": (True, "\nr\n</think>\n\nc", "\n\nc", "\nr\n", ()),
     "reasoning alone": (True, "never done </thin", "", "never done </thin", ()),
     "tokens of the protocol": (True, "r<｜User｜></think>c<｜▁pad▁｜><｜x y｜>d", "c<｜x y｜>d", "r", ()),
-    "half a token at the end": (False, "c<｜Assis", "c", "", ()),
+    "half a token at the end": (False, "c<｜Assis", "c<｜Assis", "", ()),
     "thinking opened again at the beginning": (True, "<think>r</think></think>c</think>", "c</think>", "r", ()),
     "thinking opened in chat mode": (False, "<think>r</think>c <think>", "c <think>", "r", ()),
     "two calls": (True, f"r</think>c\n\n{OPEN}{A}{B}{CLOSE}", "c", "r", BOTH),

@@ -34,6 +34,12 @@ from outrider.ops.reference.paged_attention import (
     gathered_sparse_attention,
     paged_sparse_attention,
 )
+from outrider.ops.reference.paged_indexer import (
+    index_queries,
+    indexer_logits,
+    select_entries,
+    top_visible_entries,
+)
 from outrider.ops.reference.philox import philox_words
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
 from outrider.ops.reference.topk_swa import combine_topk_swa_indices
@@ -62,8 +68,12 @@ if _native:
 if find_spec("triton") is not None and torch.cuda.is_available():
     from outrider.ops.triton.gather_rows import gather_rows
     from outrider.ops.triton.gathered_attention import gathered_sparse_attention
+    from outrider.ops.triton.index_queries import index_queries
+    from outrider.ops.triton.indexer_logits import indexer_logits
     from outrider.ops.triton.norm_rope_insert import norm_rope_insert
     from outrider.ops.triton.paged_attention import paged_sparse_attention
+    from outrider.ops.triton.radix_select import top_visible_entries
+    from outrider.ops.triton.select_entries import select_entries
     from outrider.ops.triton.topk_swa import combine_topk_swa_indices
 
 __all__ = [
@@ -85,6 +95,8 @@ __all__ = [
     "gathered_sparse_attention",
     "hadamard",
     "hc_head",
+    "index_queries",
+    "indexer_logits",
     "indexer_scores",
     "inverse_frequencies",
     "key_slots",
@@ -100,9 +112,11 @@ __all__ = [
     "round_trip_fp8",
     "routed_experts",
     "routing_scores",
+    "select_entries",
     "select_experts",
     "sparse_attention",
     "top_entries",
+    "top_visible_entries",
 ]
 
 

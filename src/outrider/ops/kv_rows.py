@@ -26,7 +26,7 @@ class KvRows(NamedTuple):
 
     data:    [slots, D] bfloat16 or float32, or [slots, nope + 2 rope] uint8 with `scales`
     scales:  [slots, nope / block] uint8 (E8M0), or None for plain rows
-    dialect: of the E4M3 bytes, None for plain rows
+    dialect: of the E4M3 bytes, None for plain rows; scales without a dialect: FP4, indexer keys alone (`index_rows`)
     """
 
     data: Tensor

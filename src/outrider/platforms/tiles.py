@@ -1,4 +1,4 @@
-"""Tile sizes of the attention kernels, one row an architecture.
+"""Tile sizes of the attention and indexer kernels, one row an architecture.
 
 `key_tile` decides the bits of a result, so an architecture has one (for a kind of cache) in prefill, decode and verify.
 The rest changes speed alone.
@@ -43,3 +43,24 @@ INTERPRETER_TILES = AttentionTiles(
 def attention_tiles(target: Architecture, *, fp8: bool) -> AttentionTiles:
     """Tiles for caches of this kind, the largest that compile without spilling registers."""
     return (_FP8 if fp8 else _PLAIN)[target.name]
+
+
+@dataclass(frozen=True)
+class IndexerTiles:
+    """One program: `key_tile` keys at a time, all heads. Like attention's key tile it belongs to the architecture."""
+
+    key_tile: int
+    num_warps: int
+
+
+_INDEXER = {
+    "gfx942": IndexerTiles(key_tile=128, num_warps=4),
+    "gfx950": IndexerTiles(key_tile=128, num_warps=4),
+    "sm_90": IndexerTiles(key_tile=128, num_warps=4),
+}
+INTERPRETER_INDEXER_TILES = IndexerTiles(key_tile=32, num_warps=4)
+
+
+def indexer_tiles(target: Architecture) -> IndexerTiles:
+    """The largest that compile without spilling registers, in every format."""
+    return _INDEXER[target.name]

@@ -77,11 +77,8 @@ class OutputParser:
                 if self._call is not None:
                     return self.finish(truncated)
         rest, self._buffer = self._buffer, ""
-        at = rest.find("<")
-        # half of a token or a tag is nothing to read; half of "<think>" is text
-        if at >= 0 and rest[at:].lstrip("</").startswith("｜"):
-            rest = rest[:at]
-        self._text(rest)
+        # half of a tag is nothing to read; half of a token is text, since a real one is never cut
+        self._text(re.split(f"</?{DSML}", rest)[0] if self._tools else rest)
         return self._taken()
 
     def _taken(self) -> list[Delta]:
@@ -135,8 +132,8 @@ class OutputParser:
             return _Kind.TAG, tag.end()
         rest = text[at : at + _LONGEST_TAG]
         marks = _MARKS if self._tools else _MARKS[:2]
-        begun = any(mark.startswith(rest) for mark in marks) or _TOKEN_BEGUN.fullmatch(rest)
-        begun = begun or (self._tools and _TAG_BEGUN.fullmatch(rest))
+        begun = any(mark.startswith(rest) for mark in marks) or _TOKEN_BEGUN.fullmatch(rest) is not None
+        begun = begun or (self._tools and _TAG_BEGUN.fullmatch(rest) is not None)
         return (_Kind.UNDECIDED if begun else _Kind.TEXT), at
 
     def _markup(self, kind: _Kind, at: int, end: int) -> None:

@@ -16,6 +16,7 @@ from outrider.ops.triton.builds import builds
 from outrider.platforms.architectures import ARCHITECTURES
 
 KERNELS = {"combine", "gather_rows", "norm_rope_insert", "gathered_attention", "paged_attention", "merge"}
+KERNELS |= {"index_queries", "indexer_logits", "select_row", "count_digit", "count_chosen", "store_chosen"}
 
 
 def table(arch: str, *options: str) -> subprocess.CompletedProcess[str]:

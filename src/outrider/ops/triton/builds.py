@@ -8,13 +8,25 @@ from typing import Any
 
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
+from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
+from outrider.ops.triton.index_queries import index_queries_kernel
+from outrider.ops.triton.indexer_logits import MOST_QUERIES, indexer_logits_kernel
 from outrider.ops.triton.key_rows import FORMATS
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert_kernel
 from outrider.ops.triton.paged_attention import paged_attention_kernel
+from outrider.ops.triton.radix_select import (
+    PART,
+    TILE,
+    WARPS,
+    count_chosen_kernel,
+    count_digit_kernel,
+    select_row_kernel,
+    store_chosen_kernel,
+)
 from outrider.ops.triton.splits import merge_kernel
 from outrider.ops.triton.topk_swa import combine_kernel
 from outrider.platforms.architectures import Architecture
-from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles
+from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles
 
 _POINTERS = {
     **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
@@ -23,6 +35,10 @@ _POINTERS = {
     **dict.fromkeys(("positions", "requests", "first_positions", "window_table", "entry_table"), "*i32"),
     **dict.fromkeys(("topk_indices", "combined", "combined_indices", "combined_lens", "lens", "key_counts"), "*i32"),
     **dict.fromkeys(("query_start_loc", "seq_lens", "gather_lens"), "*i32"),
+    **dict.fromkeys(("index_rows",), "*bf16"),
+    **dict.fromkeys(("index_codes", "index_scales"), "*u8"),
+    **dict.fromkeys(("head_weights", "logits"), "*fp32"),
+    **dict.fromkeys(("digit_counts", "part_counts", "chosen_indices"), "*i32"),
     **dict.fromkeys(("write_slots", "slots"), "*i64"),
 }
 _FLOATS = {"scale_log2e", "eps"}
@@ -77,6 +93,7 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     for rope in (64, 0) if every else (64,):
         constants = {"SPLIT_KEYS": SPLIT_KEYS, "D": 512, "ROPE": rope, "BLOCK_H": 4}
         yield Build(f"merge rope {rope}", merge_kernel, constants)
+    yield from _indexer(target, every=every)
 
 
 def _rows(name: str) -> dict[str, object]:
@@ -125,3 +142,25 @@ def _paged(target: Architecture, name: str, ratio: int, *, listed: bool) -> Buil
         tiles.num_stages,
         matrix=True,
     )
+
+
+def _indexer(target: Architecture, *, every: bool) -> Iterator[Build]:
+    tiles = indexer_tiles(target)
+    shape = {"D": 128, "LOG2_D": 7, "SCALE": 128**-0.5, "NOPE": 64, "BLOCK_H": INDEX_HEAD_TILE}
+    for name, block in (("fp4", 32), ("fp8", 128), ("plain", 128)) if every else (("fp4", 32), ("fp8", 128)):
+        constants: dict[str, object] = shape | {"FORMAT": name, "QUANT_BLOCK": block}
+        yield Build(f"index_queries {name}", index_queries_kernel, constants)
+    for name in ("plain", FORMATS[target.fp8], "fp4"):
+        constants = {"RATIO": 4, "PER_PAGE": 32, "FORMAT": name, "D": 128, "BLOCK_H": 64, "BLOCK_N": tiles.key_tile}
+        constants |= {"MOST_QUERIES": MOST_QUERIES}
+        label = f"indexer_logits {name}"
+        yield Build(label, indexer_logits_kernel, constants, tiles.num_warps, matrix=True)
+    for shape_name, topk in (("flash", 512), ("pro", 1024)) if every else (("flash", 512),):
+        constants = {"RATIO": 4, "TOPK": topk, "TILE": TILE}
+        columns, part = {"COLUMNS": topk}, {"PART": PART}
+        yield Build(f"select_row {shape_name}", select_row_kernel, constants | columns, WARPS)
+        for digit in range(4) if every else (3,):
+            more = constants | part | {"DIGIT": digit}
+            yield Build(f"count_digit {shape_name} {digit}", count_digit_kernel, more, WARPS)
+        yield Build(f"count_chosen {shape_name}", count_chosen_kernel, constants | part, WARPS)
+        yield Build(f"store_chosen {shape_name}", store_chosen_kernel, constants | part | columns, WARPS)

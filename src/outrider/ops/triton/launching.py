@@ -7,7 +7,14 @@ from torch import Tensor
 
 from outrider.ops.triton.arithmetic import INTERPRETED
 from outrider.platforms.architectures import gpu_architecture
-from outrider.platforms.tiles import INTERPRETER_TILES, AttentionTiles, attention_tiles
+from outrider.platforms.tiles import (
+    INTERPRETER_INDEXER_TILES,
+    INTERPRETER_TILES,
+    AttentionTiles,
+    IndexerTiles,
+    attention_tiles,
+    indexer_tiles,
+)
 
 OPTIONS = {"enable_fp_fusion": False}
 """Contraction of a * b + c is off: its default changes between Triton releases, and with it on, two kernels of the same
@@ -19,6 +26,13 @@ def tiles_for(device: torch.device, *, fp8: bool) -> AttentionTiles:
     if device.type == "cpu":
         return INTERPRETER_TILES
     return attention_tiles(gpu_architecture(device), fp8=fp8)
+
+
+def indexer_tiles_for(device: torch.device) -> IndexerTiles:
+    """As `tiles_for`, of the indexer's scores."""
+    if device.type == "cpu":
+        return INTERPRETER_INDEXER_TILES
+    return indexer_tiles(gpu_architecture(device))
 
 
 def has_kernels(x: Tensor) -> bool:
