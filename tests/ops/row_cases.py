@@ -287,6 +287,36 @@ def _top_entries(ops: Any, n: int, topk: int) -> Built:
     return call, (torch.randint(0, 9, (ROWS, n)).float(), torch.randint(topk, n + 1, (ROWS,)))
 
 
+def _index_queries(ops: Any, heads: int, d: int, indexer_format: str | None, block: int) -> Built:
+    def call(q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return ops.index_queries(q, Rotation(cos, sin), indexer_format, block)
+
+    angles = randn(ROWS, d // 4)
+    return call, (randn(ROWS, heads, d), angles.cos(), angles.sin())
+
+
+def _paged_indexer(ops: Any, name: str, heads: int, d: int, topk: int) -> Built:
+    """Scores, with what a query does not see set to 0, or the selection from them."""
+    keys = _paged_rows(d, 32)
+
+    def call(q: Tensor, head_weights: Tensor, positions: Tensor, requests: Tensor) -> Tensor:
+        queries = Queries(positions, requests)
+        if name == "select_entries":
+            return ops.select_entries(q, head_weights, queries, keys, 4, topk, 512)
+        seen = torch.arange(128) < ((positions + 1) // 4)[:, None]
+        return ops.indexer_logits(q, head_weights, queries, keys, 4, 128).where(seen, 0.0)
+
+    positions, requests = (torch.randint(0, n, (ROWS,), dtype=torch.int32) for n in (512, 3))
+    return call, (randn(ROWS, heads, d), randn(ROWS, heads), positions, requests)
+
+
+def _top_visible_entries(ops: Any, n: int, topk: int) -> Built:
+    def call(logits: Tensor, positions: Tensor) -> Tensor:
+        return ops.top_visible_entries(logits, Queries(positions, torch.zeros_like(positions)), 4, topk)
+
+    return call, (torch.randint(0, 9, (ROWS, n)).float(), torch.randint(0, 4 * n, (ROWS,), dtype=torch.int32))
+
+
 for h, d, w, e in ((3, 5, 7, 0), (5, 123, 24, 9), (8, 64, 24, 9), (8, 512, 128, 64), (4, 64, 128, 192)):
     case("sparse_attention", f"{h}x{d} over {w}+{e}", _attention, h, d, w, e)
 for h, d, n in ((4, 32, 97), (5, 61, 1)):
@@ -305,6 +335,11 @@ for h, d, n in ((3, 5, 7), (5, 123, 33), (16, 32, 64), (64, 128, 192)):
     case("indexer_scores", f"{h}x{d}x{n}", _indexer_scores, h, d, n)
 for n, topk in ((17, 3), (200, 64), (700, 512)):
     case("top_entries", f"{topk} of {n}", _top_entries, n, topk)
+for label, fmt, block in (("fp4", "fp4", 32), ("fp8", "fp8", 64), ("plain", None, 64)):
+    case("index_queries", label, _index_queries, 3, 64, fmt, block)
+for op in ("indexer_logits", "select_entries"):
+    case(op, "5x32", _paged_indexer, op, 5, 32, 9)
+case("top_visible_entries", "24 of 97", _top_visible_entries, 97, 24)
 
 # -------- experts
 

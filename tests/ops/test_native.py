@@ -36,8 +36,12 @@ ON_A_GPU = {  # ops/triton has kernels of these, for caches in a GPU's memory
     "combine_topk_swa_indices",
     "gather_rows",
     "gathered_sparse_attention",
+    "index_queries",
+    "indexer_logits",
     "norm_rope_insert",
     "paged_sparse_attention",
+    "select_entries",
+    "top_visible_entries",
 }
 
 
