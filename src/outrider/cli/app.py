@@ -8,6 +8,7 @@ import typer
 
 from outrider.cli.generate import generate
 from outrider.cli.interrupts import slow_import
+from outrider.cli.serve import SETTINGS, serve
 
 app = typer.Typer(add_completion=False)
 
@@ -30,6 +31,7 @@ def _program(
 
 
 app.command()(generate)
+app.command(context_settings=SETTINGS)(serve)
 
 
 @app.command()

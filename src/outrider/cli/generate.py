@@ -172,16 +172,12 @@ def generate(
 
 
 def _speculation(text: str | None, compare: bool) -> SpeculativeConfig | None:
-    from outrider.config import ConfigError, SpeculativeConfig, parse_speculative_config
+    from outrider.cli.speculation_option import read_speculative_config
+    from outrider.config import SpeculativeConfig
 
     if text is None:
         return SpeculativeConfig(method="mtp", num_speculative_tokens=3) if compare else None
-    try:
-        return parse_speculative_config(text)
-    except ConfigError:
-        raise
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
-        raise ConfigError(f"--speculative-config cannot be read as JSON ({error})") from None
+    return read_speculative_config(text)
 
 
 def _generate(session: Session, stats: bool) -> None:

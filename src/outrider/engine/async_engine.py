@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.engine.engine import Engine
+from outrider.engine.engine import Engine, EngineLoad
 from outrider.engine.request import Request, StepOutput
 from outrider.sampling.params import SamplingParams
 
@@ -20,7 +20,7 @@ class EngineDeadError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class _Stream:
+class _Mailbox:
     """The way back to a caller's event loop."""
 
     loop: asyncio.AbstractEventLoop
@@ -33,6 +33,31 @@ class _Stream:
         """Calls it on the caller's loop, soon."""
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self.loop.call_soon_threadsafe(function, *arguments)
+
+
+class RequestStream:
+    """An admitted request and what each step publishes of it, until it ends. Read it to its end, or close it."""
+
+    def __init__(self, request: Request, mailbox: _Mailbox, abort: Callable[[], None]) -> None:
+        self.request = request
+        self._mailbox = mailbox
+        self._abort = abort
+        self._ended = False
+
+    async def __aiter__(self) -> AsyncIterator[StepOutput]:
+        """Raises EngineDeadError when the engine fails."""
+        while not self._ended:
+            item = await self._mailbox.items.get()
+            self._ended = isinstance(item, BaseException) or item.finish_reason is not None
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def close(self) -> None:
+        """Aborts the request unless it has ended; its blocks go back before the next step."""
+        if not self._ended:
+            self._ended = True
+            self._abort()
 
 
 class AsyncEngine:
@@ -48,7 +73,7 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._streams: dict[Request, _Stream] = {}
+        self._mailboxes: dict[Request, _Mailbox] = {}
         self._stopping = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="outrider-engine", daemon=True)
@@ -67,35 +92,52 @@ class AsyncEngine:
     def alive(self) -> bool:
         return self._thread.is_alive() and self._failure is None
 
+    def new_seed(self) -> int:
+        """As `Engine.new_seed`; any thread may ask."""
+        return self._engine.new_seed()
+
+    def load(self) -> EngineLoad:
+        """As `Engine.load`; any thread may ask, and sees a state that is at most one step old."""
+        return self._engine.load()
+
+    async def add(self, prompt_token_ids: Sequence[int], params: SamplingParams, **options: Any) -> RequestStream:
+        """Queues a request. `options`: those of `Engine.add_request`.
+
+        Raises ConfigError for a request that is refused, EngineDeadError when the engine has ended.
+        """
+        mailbox = _Mailbox(asyncio.get_running_loop(), asyncio.Queue())
+        added: asyncio.Future[Request] = mailbox.loop.create_future()
+        self._submit(lambda: self._add(mailbox, added, prompt_token_ids, params, options))
+
+        def abort() -> None:
+            self._commands.put(lambda: self._abort(mailbox))
+
+        try:
+            return RequestStream(await self._admitted(added), mailbox, abort)
+        except BaseException:  # whoever waited is gone: what is admitted later must not run
+            abort()
+            raise
+
     async def generate(
         self, prompt_token_ids: Sequence[int], params: SamplingParams, **options: Any
     ) -> AsyncIterator[StepOutput]:
-        """Yields what each step publishes, until the request ends. `options`: those of `Engine.add_request`.
+        """Yields what each step publishes, until the request ends; options and errors as for `add`.
 
         Leaving the loop early (break, cancellation, a client that is gone) aborts the request; its blocks go back
-        before the next step. Raises ConfigError for a request that is refused, EngineDeadError when the engine fails.
+        before the next step.
         """
-        stream = _Stream(asyncio.get_running_loop(), asyncio.Queue())
-        added: asyncio.Future[Request] = stream.loop.create_future()
-        self._submit(lambda: self._add(stream, added, prompt_token_ids, params, options))
-        finished = False
+        stream = await self.add(prompt_token_ids, params, **options)
         try:
-            await self._admitted(added)
-            while not finished:
-                item = await stream.items.get()
-                if isinstance(item, BaseException):
-                    raise item
-                finished = item.finish_reason is not None
-                yield item
+            async for output in stream:
+                yield output
         finally:
-            if not finished:
-                self._commands.put(lambda: self._abort(stream))
+            stream.close()
 
-    async def _admitted(self, added: asyncio.Future[Request]) -> None:
+    async def _admitted(self, added: asyncio.Future[Request]) -> Request:
         while not (await asyncio.wait({added}, timeout=1.0))[0]:
             if not self._thread.is_alive():  # it ended between the command and its turn
                 raise self._dead()
-        added.result()
+        return added.result()
 
     # -------- on the engine's thread
 
@@ -104,11 +146,11 @@ class AsyncEngine:
             while not self._stopping:
                 self._obey(wait=not self._engine.has_unfinished)
                 for output in self._engine.step():
-                    stream = self._streams.get(output.request)
-                    if stream is not None:
-                        stream.put(output)
+                    mailbox = self._mailboxes.get(output.request)
+                    if mailbox is not None:
+                        mailbox.put(output)
                         if output.finish_reason is not None:
-                            del self._streams[output.request]
+                            del self._mailboxes[output.request]
         except BaseException as error:  # every stream must hear of it, whatever it is
             self._failure = error
         finally:
@@ -126,16 +168,16 @@ class AsyncEngine:
 
     def _end(self) -> None:
         self._stopping = True
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.put(self._dead())
+        mailboxes, self._mailboxes = self._mailboxes, {}
+        for mailbox in mailboxes.values():
+            mailbox.put(self._dead())
         self._obey(wait=False)  # late arrivals learn of it too
-        for request in streams:  # at last: an engine that failed may fail at this too
+        for request in mailboxes:  # at last: an engine that failed may fail at this too
             self._engine.abort(request)
 
     def _add(
         self,
-        stream: _Stream,
+        mailbox: _Mailbox,
         added: asyncio.Future[Request],
         prompt_token_ids: Sequence[int],
         params: SamplingParams,
@@ -146,16 +188,16 @@ class AsyncEngine:
                 raise self._dead()
             request = self._engine.add_request(prompt_token_ids, params, **options)
         except Exception as error:
-            stream.call(_fail, added, error)
+            mailbox.call(_fail, added, error)
             return
-        self._streams[request] = stream
-        stream.call(_succeed, added, request)
+        self._mailboxes[request] = mailbox
+        mailbox.call(_succeed, added, request)
 
-    def _abort(self, stream: _Stream) -> None:
-        for request, own in list(self._streams.items()):
-            if own is stream:
+    def _abort(self, mailbox: _Mailbox) -> None:
+        for request, own in list(self._mailboxes.items()):
+            if own is mailbox:
                 self._engine.abort(request)
-                del self._streams[request]
+                del self._mailboxes[request]
 
     def _submit(self, command: Callable[[], None]) -> None:
         if not self._thread.is_alive():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
@@ -26,6 +27,16 @@ from outrider.sampling.sampler import Sampler
 from outrider.speculative.cost_tables import CostTables
 from outrider.speculative.depth_controller import ControllerReport
 from outrider.speculative.drafter import MtpDrafter
+
+
+@dataclass(frozen=True)
+class EngineLoad:
+    """What an engine has to do. kv_cache_usage: share of the fuller pool's pages that requests hold, 0 to 1."""
+
+    num_running: int
+    num_waiting: int
+    kv_cache_usage: float
+    num_forwards: int  # passes of the trunk since the start
 
 
 class Engine:
@@ -157,6 +168,15 @@ class Engine:
     @property
     def has_unfinished(self) -> bool:
         return bool(self._requests)
+
+    def load(self) -> EngineLoad:
+        pools = self.cache.window_pool, self.cache.entry_pool
+        return EngineLoad(
+            num_running=len(self.scheduler.running),
+            num_waiting=len(self.scheduler.waiting),
+            kv_cache_usage=max(1 - pool.free_count / (pool.count - 1) for pool in pools),
+            num_forwards=self.runner.num_forwards,
+        )
 
     # -------- steps
 

@@ -52,6 +52,7 @@ class Request:
     status: Status = Status.WAITING
     num_computed: int = 0
     num_cached: int | None = None  # prompt tokens that the prefix cache saved, at first admission
+    admitted_at: float | None = None  # time.monotonic() of the first admission
     num_preemptions: int = 0
     drafts: list[int] = field(default_factory=list)
     # Positions of the drafter's rows: the first that is there, and the next to be written.

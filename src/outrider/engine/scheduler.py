@@ -9,6 +9,7 @@ so somebody always makes progress.
 from __future__ import annotations
 
 import bisect
+import time
 from dataclasses import dataclass
 
 from outrider.cache.paged_cache import PagedCache
@@ -106,6 +107,7 @@ class Scheduler:
             bisect.insort(self.running, request, key=_order)
             if request.num_cached is None:
                 request.num_cached = request.num_computed
+                request.admitted_at = time.monotonic()
             budget -= self._prefill(request, budget, work)
 
     def _resume_from_prefix(self, request: Request) -> None:

@@ -16,6 +16,17 @@ from outrider.text.protocol import ASSISTANT, BOS, THINK_END, USER
 _UNFINISHED = "\ufffd"  # what a byte-level decoder gives for the first bytes of a character
 
 
+def _byte_characters() -> dict[str, int]:
+    """Character -> byte in the names of byte-level tokens: printable Latin-1 stands for itself, other bytes take the
+    characters from U+0100 on, in order (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_characters()
+
+
 class Tokenizer:
     """Wraps `tokenizer.json`. It adds nothing by itself: the prompt's builder writes the begin token."""
 
@@ -45,6 +56,18 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, without the begin, end and padding tokens."""
         return self._backend.decode(list(token_ids), skip_special_tokens=True)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for, which need not be whole characters; its name for a token of its own.
+
+        token_id: 0 <= token_id < vocab_size; b"" for an id that the tokenizer does not use.
+        """
+        name = self._backend.id_to_token(token_id)
+        if name is None:
+            return b""
+        if token_id in self._added_ids:
+            return name.encode()
+        return bytes(_BYTE_OF[character] for character in name)
 
     def completion_prompt(self, text: str) -> list[int]:
         """Begin token, then the text as it stands."""

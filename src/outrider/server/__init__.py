@@ -1,0 +1,1 @@
+"""An OpenAI-compatible HTTP API over the engine."""

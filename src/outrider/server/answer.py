@@ -1,0 +1,48 @@
+"""What every answer carries around its choices."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from outrider.server.fields import GenerationFields
+from outrider.server.group import Group
+from outrider.server.served_model import ServedModel
+from outrider.server.usage import usage_body
+
+VERSION = version("outrider")
+
+
+class Envelope:
+    """Identity of one answer, and its token counts as they grow."""
+
+    def __init__(self, prefix: str, served: ServedModel, fields: GenerationFields, group: Group) -> None:
+        self._group = group
+        self._frame = {
+            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": fields.model or served.name,
+            "system_fingerprint": f"outrider-{VERSION}",
+        }
+        self.wants_usage = bool(fields.stream_options and fields.stream_options.include_usage)
+        self.completion_tokens = 0
+
+    def chunk(self, kind: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """An event of a stream. Clients that asked for usage find the field in every one, null until the last."""
+        return {**self._frame, "object": kind, "choices": choices, **({"usage": None} if self.wants_usage else {})}
+
+    def usage_chunk(self, kind: str) -> dict[str, Any]:
+        return {**self.chunk(kind, []), "usage": self._usage()}
+
+    def body(self, kind: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {**self._frame, "object": kind, "choices": choices, "usage": self._usage()}
+
+    def seed_of(self, choice: int) -> int:
+        """Repeats that choice when it is given with n = 1."""
+        return self._group.requests[choice].sampler.seed
+
+    def _usage(self) -> dict[str, Any]:
+        return usage_body(self._group.by_prompt, self.completion_tokens)
