@@ -30,7 +30,7 @@ QUESTION = "There are 317 books in a small library. People give it 34 more books
 @cache
 def shipped() -> tuple[LoadedModel, Tokenizer]:
     checkpoint = Checkpoint.open(shipped_model())
-    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH)
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH, adaptive=False)
     loaded = load_model(checkpoint, speculative_config=speculation, engine_config=EngineConfig.model_validate(OPTIONS))
     return loaded, load_tokenizer(checkpoint)
 
@@ -80,7 +80,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
 def serving(*, max_waiting: int = 16, engine_options: dict[str, Any] | None = None, **options: Any) -> Iterator[Api]:
     loaded, tokenizer = shipped()
     config = loaded.options.model_copy(update=engine_options or {})
-    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH)
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH, adaptive=False)
     engine = loaded.engine(speculation, config, tokenizer=tokenizer)
     served = ServedModel(engine, tokenizer, ("tiny", "alias"), max_waiting=max_waiting)
     served.engine.start()

@@ -15,7 +15,14 @@ from outrider.server.continuation import Continuation
 from outrider.text.tokenizer import IncrementalDetokenizer
 
 TEXTS = st.text(st.sampled_from("abc aé你😀\n"), max_size=24)
-STOPS = st.lists(st.text(st.sampled_from("abc aé你"), min_size=1, max_size=4), max_size=3)
+
+
+@st.composite
+def texts_and_stops(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A text and stop strings, some of which are in it."""
+    text = draw(TEXTS)
+    places = draw(st.lists(st.tuples(st.integers(0, 23), st.integers(2, 5)), max_size=2))
+    return text, [s for at, length in places if (s := text[at : at + length])] + draw(st.sampled_from([[], ["ab"]]))
 
 
 def step(token_ids: Sequence[int], reason: str | None, limit: int | None) -> Any:
@@ -25,8 +32,9 @@ def step(token_ids: Sequence[int], reason: str | None, limit: int | None) -> Any
     )
 
 
-@given(text=TEXTS, stop=STOPS, cuts=st.lists(st.integers(1, 4), max_size=30))
-def test_text_in_front_of_a_stop(text: str, stop: list[str], cuts: list[int]) -> None:
+@given(case=texts_and_stops(), cuts=st.lists(st.integers(1, 4), max_size=30))
+def test_text_in_front_of_a_stop(case: tuple[str, list[str]], cuts: list[int]) -> None:
+    text, stop = case
     tokenizer = shipped()[1]
     ids = tokenizer.encode(text)
     rules = StopRules(max_tokens=1000, stop=stop, detokenize=IncrementalDetokenizer(tokenizer).push)

@@ -45,7 +45,7 @@ def process(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_openai_client() -> None:
-    speculation = '{"method": "mtp", "num_speculative_tokens": 3}'
+    speculation = '{"method": "mtp", "num_speculative_tokens": 3, "adaptive": false}'
     with process("--speculative_config", speculation, "--served-model-name", "v4") as (started, url):
         client = openai.OpenAI(base_url=url, api_key="sesame", max_retries=0)
         assert [model.id for model in client.models.list()] == ["v4"]
