@@ -56,7 +56,7 @@ def main() -> None:
     checkpoint = Checkpoint.open(a.model or shipped_model())
     tokenizer = load_tokenizer(checkpoint)
     fixed = {d: SpeculativeConfig(method="mtp", num_speculative_tokens=d, adaptive=False) for d in FIXED}
-    adaptive = SpeculativeConfig(method="mtp", num_speculative_tokens=max(FIXED))
+    adaptive = SpeculativeConfig(method="mtp", num_speculative_tokens=max(FIXED), adaptive=True)
     model = load_model(checkpoint, speculative_config=adaptive)
     report: dict[str, Any] = environment_report() | {"pairs": a.pairs, "max_tokens": a.max_tokens, "concurrency": {}}
     for concurrency in a.concurrency:

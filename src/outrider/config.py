@@ -259,15 +259,16 @@ AUTO_DEPTH = 4  # a controller that may go deeper than pays does not: one more t
 class SpeculativeConfig(JsonFields):
     """`speculative_config`, as users of other engines know it: `{"method": "mtp", "num_speculative_tokens": 2}`.
 
-    num_speculative_tokens: the most that a request drafts in a step; "auto" in JSON is AUTO_DEPTH. adaptive: how many
-    of them pay is decided every step, from measured costs and observed acceptance; false: always as many as allowed.
+    num_speculative_tokens: the most that a request drafts in a step. adaptive: how many of them pay is decided every
+    step, from measured costs and observed acceptance; false: always as many as allowed. "auto" in JSON is AUTO_DEPTH,
+    adaptive.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     method: Literal["mtp"]
     num_speculative_tokens: int = Field(ge=1, le=16)
-    adaptive: bool = Field(default=True, strict=True)
+    adaptive: bool = Field(default=False, strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -276,7 +277,7 @@ class SpeculativeConfig(JsonFields):
             return fields
         if fields.get("adaptive") is False:
             raise ValueError('num_speculative_tokens: a fixed depth is a number ("auto" goes with adaptive)')
-        return {**fields, "num_speculative_tokens": AUTO_DEPTH}
+        return {**fields, "num_speculative_tokens": AUTO_DEPTH, "adaptive": True}
 
 
 def parse_speculative_config(text: str) -> SpeculativeConfig:

@@ -28,13 +28,13 @@ def test_json(cli: RunCli, model_folder: Path) -> None:
     found = json.loads(result.out)
     assert found["identical"] is True and found["text_off"] == found["text_on"]
     assert found["tokens"] == {"off": 8, "on": 8} and found["first_difference"] is None
-    assert found["speculative_config"] == {"method": "mtp", "num_speculative_tokens": 3, "adaptive": True}
+    assert found["speculative_config"] == {"method": "mtp", "num_speculative_tokens": 3, "adaptive": False}
     for arm in ("off", "on"):
         low, high = found["tokens_per_second_range"][arm]
         assert 0 < low <= found["tokens_per_second"][arm] <= high
     assert found["speedup"] == found["tokens_per_second"]["on"] / found["tokens_per_second"]["off"]
     assert 1 <= found["acceptance_length"] <= 4
-    assert len(found["acceptance_per_position"]) == len(found["acceptance_given_previous"]) <= 3  # the clock decides
+    assert len(found["acceptance_per_position"]) == len(found["acceptance_given_previous"]) == 3
     assert 0 < found["distinct_4grams"] <= 1
     assert (found["seed"], found["pairs"], found["prompt_tokens"]) == (3, 2, 6)
     assert found["machine"]["threads"] >= 1 and found["machine"]["processor"]

@@ -150,7 +150,7 @@ def test_costs_are_measured_within_their_time_and_leave_nothing() -> None:
 
 
 def test_an_engine_measures_and_reports() -> None:
-    config = SpeculativeConfig(method="mtp", num_speculative_tokens=2)
+    config = SpeculativeConfig(method="mtp", num_speculative_tokens=2, adaptive=True)
     engine = Engine(*model(0), config, EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False))
     engine.add_request([2, 3, 4], output(8))
     drain(engine)

@@ -79,12 +79,14 @@ def test_thinking_is_asked_for_in_three_ways(api: Api) -> None:
         assert tokens(**off) == plain
 
 
-def streamed(text: str, *, reason: str = "stop", thinking: bool = False, parallel: bool = True) -> tuple[Any, Any, str]:
+def streamed(
+    text: str, *, reason: str = "stop", by_model: bool = True, thinking: bool = False, parallel: bool = True
+) -> tuple[Any, Any, str]:
     """(message, what its deltas add up to, finish reason) of a text that comes letter by letter."""
     message = _Message(OutputParser(thinking, True), parallel_calls=parallel)
     total: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": {}}
     growths = [Growth(text=letter) for letter in text]
-    for growth in [*growths, Growth(finish_reason="length" if reason == "length" else "stop")]:
+    for growth in [*growths, Growth(finish_reason="length" if reason == "length" else "stop", ended_by_model=by_model)]:
         for delta in message.push(growth):
             for key in ("content", "reasoning_content"):
                 total[key] += delta.get(key, "")
@@ -107,10 +109,12 @@ def test_tool_calls() -> None:
     assert len(streamed(CALL, parallel=False)[0]["tool_calls"]) == 1
 
 
+@pytest.mark.parametrize("reason", ["length", "stop"])
 @pytest.mark.parametrize("cut", range(CALL.index('string="false"'), CALL.index("</｜DSML｜invoke>"), 7))
-def test_a_call_that_was_cut_is_not_returned(cut: int) -> None:
-    body, total, reason = streamed(CALL[:cut], reason="length")
-    assert reason == "length" and "tool_calls" not in body
+def test_a_call_that_was_cut_is_not_returned(cut: int, reason: str) -> None:
+    """Cut by a limit or by the client's own stop rule."""
+    body, total, found = streamed(CALL[:cut], reason=reason, by_model=False)
+    assert found == reason and "tool_calls" not in body
     for call in total["tool_calls"].values():
         with pytest.raises(json.JSONDecodeError):
             json.loads(call["arguments"])

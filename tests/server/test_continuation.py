@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.server.serving import shipped
 
 from outrider.engine.stopping import StopRules
+from outrider.sampling.params import SamplingParams
 from outrider.server.continuation import Continuation
 from outrider.text.tokenizer import IncrementalDetokenizer
 
@@ -25,10 +26,13 @@ def texts_and_stops(draw: st.DrawFn) -> tuple[str, list[str]]:
     return text, [s for at, length in places if (s := text[at : at + length])] + draw(st.sampled_from([[], ["ab"]]))
 
 
-def step(token_ids: Sequence[int], reason: str | None, limit: int | None) -> Any:
+def step(token_ids: Sequence[int], reason: str | None, limit: int | None, own: tuple[int, ...] = ()) -> Any:
     rules = SimpleNamespace(text_limit=limit)
     return SimpleNamespace(
-        token_ids=tuple(token_ids), finish_reason=reason, logprobs=None, request=SimpleNamespace(stop_rules=rules)
+        token_ids=tuple(token_ids),
+        finish_reason=reason,
+        logprobs=None,
+        request=SimpleNamespace(stop_rules=rules, params=SamplingParams(stop_token_ids=own)),
     )
 
 
@@ -61,3 +65,13 @@ def test_offsets_are_where_a_token_begins() -> None:
     assert growth.text == text
     names = [tokenizer.token_bytes(token) for token in ids]
     assert [len(b"".join(names[:i]).decode("utf-8", "ignore")) for i in range(len(ids))] == growth.offsets
+
+
+def test_who_ended_a_text() -> None:
+    def ended_by_model(*arguments: Any) -> bool:
+        return Continuation(shipped()[1], ()).push(step([5, 6], *arguments)).ended_by_model
+
+    assert ended_by_model("stop", None)
+    assert not ended_by_model("stop", 3)  # a stop string
+    assert not ended_by_model("stop", None, (6,))  # a stop token of the client's
+    assert not ended_by_model("length", None)

@@ -41,8 +41,8 @@ def generate(
         str | None,
         typer.Option(
             metavar="JSON",
-            help='e.g. {"method": "mtp", "num_speculative_tokens": "auto"}, or the most drafts a step; with '
-            '"adaptive": false always that many. Speculation is off without it.',
+            help='e.g. {"method": "mtp", "num_speculative_tokens": 3}: drafts a step, with "adaptive": true the most, '
+            'and as many as pay; "auto" is 4, adaptive. Speculation is off without it.',
             rich_help_panel=_SPECULATION,
         ),
     ] = None,

@@ -56,7 +56,7 @@ class _Message:
         """Deltas of a streamed message."""
         deltas = list(self._parser.feed(growth.text)) if growth.text else []
         if growth.finish_reason is not None:
-            deltas += self._parser.finish(truncated=growth.finish_reason != "stop")
+            deltas += self._parser.finish(truncated=not growth.ended_by_model)
         return [shown for delta in deltas if (shown := self._take(delta)) is not None]
 
     def finish_reason(self, reason: str) -> str:

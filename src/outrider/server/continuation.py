@@ -14,13 +14,17 @@ from outrider.text.tokenizer import IncrementalDetokenizer, Tokenizer
 @dataclass
 class Growth:
     """What a step adds. offsets: of each token, where its text begins, in characters of the whole.
-    logprobs: one a token, if they were asked for; None where nothing stands before it."""
+
+    logprobs: one a token, if they were asked for; None where nothing stands before it. ended_by_model: the text ends
+    where the model ended it, not where a limit or the client's own stop rule cut it.
+    """
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    ended_by_model: bool = False
 
     def extend(self, later: Growth) -> None:
         """Takes in what a later step added."""
@@ -28,7 +32,7 @@ class Growth:
         self.token_ids += later.token_ids
         self.offsets += later.offsets
         self.logprobs += later.logprobs
-        self.finish_reason = later.finish_reason
+        self.finish_reason, self.ended_by_model = later.finish_reason, later.ended_by_model
 
 
 class Continuation:
@@ -50,6 +54,8 @@ class Continuation:
             growth.text = self._release(len(self._held) - self._stop_prefix())
             return growth
         limit = output.request.stop_rules.text_limit
+        asked_for = not set(output.token_ids[-1:]).isdisjoint(output.request.params.stop_token_ids)
+        growth.ended_by_model = output.finish_reason == "stop" and limit is None and not asked_for
         if limit is None:
             self._held += self._detokenizer.finish()
             limit = self._released + len(self._held)
