@@ -270,6 +270,34 @@ def _pool(ops: Any, n: int, d: int) -> Built:
     return ops.pool_windows, (randn(ROWS, n, d), gates)
 
 
+def _compress(ops: Any, name: str, d: int, ratio: int) -> Built:
+    """Each row a token of a request of its own, with a page of earlier tokens: its partial row, and its entry if there
+    is one."""
+    width = (2 if ratio == 4 else 1) * d
+    page, per_page = 2 * ratio, 2
+    table = torch.randperm(ROWS, dtype=torch.int32)[:, None]
+    cached, ape, weight = randn(ROWS * page, 2 * width), randn(ratio, width), randn(d)
+
+    def call(x: Tensor, positions: Tensor, requests: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        partial = PagedRows(KvRows(cached.clone()), table, page)
+        entries = PagedRows(KvRows(torch.zeros(ROWS * per_page, d)), table, per_page)
+        arguments = (x, ape, weight, Queries(positions, requests), Rotation(cos, sin), partial, entries, ratio, 1e-6)
+        if name == "compress_insert":
+            ops.compress_insert(*arguments, 16, round_trip=True)
+        else:
+            ops.compress_index_keys(*arguments)
+        pages = table[requests.long(), 0].long()
+        return (
+            partial.rows.data[pages * page + positions],
+            entries.rows.data[pages * per_page + positions // ratio],
+        )
+
+    positions = torch.randint(1, 2 * per_page + 1, (ROWS,), dtype=torch.int32) * ratio // 2 - 1
+    angles = randn(ROWS, 8)
+    requests = torch.arange(ROWS, dtype=torch.int32)
+    return call, (randn(ROWS, 2 * width), positions, requests, angles.cos(), angles.sin())
+
+
 def _indexer_scores(ops: Any, heads: int, d: int, n: int) -> Built:
     def call(q: Tensor, head_weights: Tensor, keys: Tensor) -> Tensor:
         return torch.stack([ops.indexer_scores(*row) for row in zip(q, head_weights, keys, strict=True)])
@@ -329,6 +357,9 @@ case("gather_rows", "61", _gather_rows, 61)
 case("key_slots", "17", _key_slots, 17)
 for n, d in ((8, 5), (8, 512), (128, 123), (128, 256)):
     case("pool_windows", f"{n}x{d}", _pool, n, d)
+for ratio in (4, 128):
+    case("compress_insert", f"1:{ratio}", _compress, "compress_insert", 64, ratio)
+case("compress_index_keys", "32", _compress, "compress_index_keys", 32, 4)
 for shape in ((2,), (128,), (3, 32), (16, 128)):
     case("hadamard", "x".join(map(str, shape)), _one_input, "hadamard", 1, *shape)
 for h, d, n in ((3, 5, 7), (5, 123, 33), (16, 32, 64), (64, 128, 192)):

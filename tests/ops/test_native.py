@@ -34,6 +34,8 @@ ROWS = (1, 2, 3, 5, 7, 33, 64)
 WITHOUT_A_KERNEL = {"inverse_frequencies", "key_slots", "rotation", "top_entries"}
 ON_A_GPU = {  # ops/triton has kernels of these, for caches in a GPU's memory
     "combine_topk_swa_indices",
+    "compress_index_keys",
+    "compress_insert",
     "gather_rows",
     "gathered_sparse_attention",
     "index_queries",

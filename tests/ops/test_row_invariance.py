@@ -27,6 +27,7 @@ NO_ROWS = {
     "aligned": "its input, possibly copied",
     "check_combine": "host integers",
     "combined_width": "host integers",
+    "paged_slots": "integers",
     "combine_topk_swa_indices": "integers, of whole requests",
 }
 
