@@ -109,7 +109,9 @@ def test_index_keys(name: str, device: str) -> None:
     for pieces in in_pieces(sequences, [6]):
         sequences.step(compress_index_keys, found, pieces, padding=[(-1, -1)])
         sequences.step(reference.compress_index_keys, expected, pieces, padding=[(-1, -1)])
-    assert float((all_bits(found) != all_bits(expected)).float().mean()) < 0.001
+    differ = all_bits(found) != all_bits(expected)
+    # without the rounding before the codes, some in a hundred of them are others
+    assert int(differ.sum()) <= 1 + shape.head_dim // 128
     for request in range(2):
         exact = sequences.exact(request)
         if shape.index != "plain":
