@@ -21,6 +21,7 @@ from outrider.ops.native import attention as native_attention
 from outrider.ops.native import compressor, hyper_connections, indexer, linear, norms, rope, routing
 from outrider.ops.native import experts as native_experts
 from outrider.ops.native import round_trips as native_round_trips
+from outrider.ops.native import threads as native_threads
 from outrider.ops.reference import attention as reference_attention
 from outrider.ops.reference import compressor as reference_compressor
 from outrider.ops.reference import experts as reference_experts
@@ -386,3 +387,21 @@ def test_exponential() -> None:
     assert bool(((out[:-6] - exact).abs() <= 2.0**-23 * exact).all())
     assert out[-6:].tolist()[:5] == [0.0, 0.0, 1.0, torch.inf, torch.inf]
     assert bool(out[-1].isnan())
+
+
+# -------- threads
+
+
+def test_threads_belong_to_the_kernels_within_a_step() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ops.kernel_threads(), ops.kernel_threads():
+            assert torch.get_num_threads() == 1
+            assert native_threads._num_threads() == 3
+        assert (torch.get_num_threads(), native_threads._num_threads()) == (3, 3)
+        with pytest.raises(RuntimeError), ops.kernel_threads():
+            raise RuntimeError
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from outrider import ops
 from outrider.cache.layout import BLOCK_TOKENS
 from outrider.cache.paged_cache import PagedCache
 from outrider.cache.prefix import block_names
@@ -79,15 +80,16 @@ class Engine:
         self._requests: dict[str, Request] = {}
 
     def _measured_costs(self, model: Transformer, drafter: MtpDrafter) -> CostTables:
-        return measure_costs(
-            model,
-            drafter,
-            self.cache,
-            max_depth=self.depth,
-            max_num_seqs=self.options.max_num_seqs,
-            max_rows=self.options.max_num_batched_tokens,
-            max_model_len=self.max_model_len,
-        )
+        with ops.kernel_threads():
+            return measure_costs(
+                model,
+                drafter,
+                self.cache,
+                max_depth=self.depth,
+                max_num_seqs=self.options.max_num_seqs,
+                max_rows=self.options.max_num_batched_tokens,
+                max_model_len=self.max_model_len,
+            )
 
     @property
     def depth_report(self) -> ControllerReport | None:
@@ -188,7 +190,8 @@ class Engine:
         work = self.scheduler.schedule()
         if not work:
             return []
-        outputs = self.runner.execute(work)
+        with ops.kernel_threads():
+            outputs = self.runner.execute(work)
         for item in work:
             if item.request.finish_reason is not None:
                 self._finish(item.request)

@@ -6,6 +6,7 @@ the reference), else to the reference. `backends` tells which.
 """
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 
 import torch
@@ -64,6 +65,7 @@ if _native:
     from outrider.ops.native.rope import apply_rope
     from outrider.ops.native.round_trips import round_trip_fp4, round_trip_fp8
     from outrider.ops.native.routing import expert_weights, routing_scores, select_experts
+    from outrider.ops.native.threads import give_kernels_the_threads
 
 if find_spec("triton") is not None and torch.cuda.is_available():
     from outrider.ops.triton.compressor import compress_index_keys, compress_insert
@@ -121,6 +123,11 @@ __all__ = [
     "top_entries",
     "top_visible_entries",
 ]
+
+
+def kernel_threads() -> AbstractContextManager[None]:
+    """A context in which the machine's threads belong to the kernels, if there are any (see ops/native/threads.py)."""
+    return give_kernels_the_threads() if _native else nullcontext()
 
 
 def backends() -> dict[str, str]:

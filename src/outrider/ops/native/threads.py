@@ -1,15 +1,41 @@
-"""Spreading one kernel over torch's number of threads; only for work that is worth waking a thread."""
+"""Spreading one kernel over torch's number of threads; only for work that is worth waking a thread.
+
+Within `ops.kernel_threads()`, torch's own operations take one thread: those of a decode step are too small for more,
+and torch's workers, which spin for a while after each, would keep the cores from the kernels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
 
 # Waking a thread costs about 50 us; a core multiplies and adds some 10^4 times a microsecond.
 WORTH_A_THREAD = 4_000_000
+
+
+_taken: int | None = None  # torch's number of threads outside of it
+
+
+@contextmanager
+def give_kernels_the_threads() -> Iterator[None]:
+    """Gives torch's threads to the kernels alone. Restores torch's number at the end; may be nested."""
+    global _taken
+    outer, threads = _taken, torch.get_num_threads()
+    _taken = threads if outer is None else outer
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        _taken = outer
+
+
+def _num_threads() -> int:
+    return torch.get_num_threads() if _taken is None else _taken
 
 
 @lru_cache(maxsize=1)
@@ -25,12 +51,12 @@ def spread(run: Callable[[int, int], object], count: int, work: int, multiple: i
     if work < 2 * WORTH_A_THREAD:
         run(0, count)
         return
-    threads = min(torch.get_num_threads(), work // WORTH_A_THREAD, -(-count // multiple))
+    threads = min(_num_threads(), work // WORTH_A_THREAD, -(-count // multiple))
     if threads < 2:
         run(0, count)
         return
     size = -(-count // (threads * multiple)) * multiple
-    futures = [_pool(torch.get_num_threads()).submit(run, i, min(i + size, count)) for i in range(size, count, size)]
+    futures = [_pool(_num_threads()).submit(run, i, min(i + size, count)) for i in range(size, count, size)]
     try:
         run(0, size)
     finally:
