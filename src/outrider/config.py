@@ -288,6 +288,8 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         raise ConfigError(f"--speculative-config is not JSON: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"--speculative-config: {describe_validation_error(error)}") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+        raise ConfigError(f"--speculative-config cannot be read as JSON ({error})") from None
 
 
 class EngineConfig(BaseModel):

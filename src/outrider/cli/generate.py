@@ -172,12 +172,11 @@ def generate(
 
 
 def _speculation(text: str | None, compare: bool) -> SpeculativeConfig | None:
-    from outrider.cli.speculation_option import read_speculative_config
-    from outrider.config import SpeculativeConfig
+    from outrider.config import SpeculativeConfig, parse_speculative_config
 
     if text is None:
         return SpeculativeConfig(method="mtp", num_speculative_tokens=3) if compare else None
-    return read_speculative_config(text)
+    return parse_speculative_config(text)
 
 
 def _generate(session: Session, stats: bool) -> None:

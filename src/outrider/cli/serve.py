@@ -91,10 +91,9 @@ def serve(
     ] = False,
 ) -> None:
     """Serve DeepSeek-V4 over OpenAI's HTTP API."""
-    from outrider.cli.speculation_option import read_speculative_config
-    from outrider.config import parse_engine_config, parse_numerics
+    from outrider.config import parse_engine_config, parse_numerics, parse_speculative_config
 
-    speculation = None if speculative_config is None else read_speculative_config(speculative_config)
+    speculation = None if speculative_config is None else parse_speculative_config(speculative_config)
     engine_config = parse_engine_config(
         {
             "max_model_len": max_model_len,
