@@ -22,8 +22,8 @@ from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
 from outrider.ops.triton.launching import OPTIONS, has_kernels, tiles_for
-from outrider.ops.triton.softmax_tiles import LOG2_E, finish, fold_tile, load_sink, output_angles
-from outrider.ops.triton.splits import merge, queries_at_once, scratch, store_split
+from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
+from outrider.ops.triton.splits import finish_or_leave, launches, merge
 from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
 
 
@@ -101,8 +101,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
 ):
     """Grid: (queries * head tiles, splits of the longest query). Strides are in elements of the rows' (or bytes of the
     scales') tensor; RATIO 0: no entries; LISTED: entries come from topk_indices, else they are 0, 1, ..."""
-    head_tiles = tl.cdiv(num_heads, BLOCK_H)
-    query = (tl.program_id(0) // head_tiles).to(tl.int64)
+    query, heads, live_heads = query_and_heads(num_heads, BLOCK_H)
     split = tl.program_id(1)
 
     position = tl.load(positions + query).to(tl.int32)
@@ -123,11 +122,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     if split >= splits:
         return
 
-    heads = tl.program_id(0) % head_tiles * BLOCK_H + tl.arange(0, BLOCK_H)
-    live_heads = heads < num_heads
-    dims = tl.arange(0, D)
-    q_rows = q + (query * num_heads + heads)[:, None] * D + dims[None, :]
-    q_tile = tl.load(q_rows, mask=live_heads[:, None], other=0.0)
+    q_tile = load_query(q, query, num_heads, heads, live_heads, D)
     sink_log2 = load_sink(sink, heads, live_heads)
 
     top = sink_log2
@@ -159,17 +154,10 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
         keys = load_keys(rows, codes, scales, valid, D, NOPE, QUANT_BLOCK, FORMAT)
         top, total, acc = fold_tile(q_tile, keys, valid, top, total, acc, scale_log2e)
 
-    if splits == 1:
-        angle_row = query * (ROPE_OUT // 2)
-        finish(
-            out + query * num_heads * D, acc, top, total, sink_log2, heads, live_heads,
-            cos + angle_row, sin + angle_row, D, ROPE_OUT,
-        )  # fmt: skip
-    else:
-        row = (query * max_splits + split) * num_heads + heads
-        store_split(partial_acc, partial_top, partial_total, acc, top, total, row, live_heads, D)
-    if max_splits > 1:
-        tl.store(key_counts + query, key_count)
+    finish_or_leave(
+        out, partial_acc, partial_top, partial_total, key_counts, acc, top, total, sink_log2, query, split, splits,
+        max_splits, key_count, num_heads, heads, live_heads, cos, sin, D, ROPE_OUT,
+    )  # fmt: skip
 
 
 def paged_sparse_attention(
@@ -194,7 +182,7 @@ def paged_sparse_attention(
         )
     if tiles is None:
         tiles = tiles_for(q.device, fp8=window.rows.scales is not None)
-    heads, head_dim = q.shape[1:]
+    heads = q.shape[1]
     constants = key_format(window.rows, q)
     keys = key_arguments(window.rows)
     entry_keys, entry_table, topk_indices, entry_limit, ratio = keys, window.table, queries.requests[:, None], 0, 0
@@ -218,12 +206,8 @@ def paged_sparse_attention(
         raise ValueError(f"split_keys {split_keys} is not a multiple of the key tile {tiles.key_tile}")
     cos, sin, rope = output_angles(rotation, q)
     out = torch.empty_like(q)
-    step = queries_at_once(splits, heads, head_dim)
-    for start in range(0, q.shape[0], step):
-        part = slice(start, min(start + step, q.shape[0]))
-        count = part.stop - part.start
-        parts = scratch(count, splits, heads, head_dim, q.device)
-        paged_attention_kernel[(count * triton.cdiv(heads, tiles.head_tile), splits)](
+    for part, parts in launches(out, splits):
+        paged_attention_kernel[((part.stop - part.start) * triton.cdiv(heads, tiles.head_tile), splits)](
             q[part],
             out[part],
             *parts,

@@ -75,6 +75,17 @@ def _visible(positions, requests, query, RATIO: tl.constexpr):  # type: ignore[n
 
 
 @triton.jit
+def _part(positions, requests, width, RATIO: tl.constexpr, TOPK: tl.constexpr, PART: tl.constexpr):  # type: ignore[no-untyped-def]
+    """This program's query (int64) and its part [begin, end) of the scores, empty where there is nothing to select.
+    Grid: (parts, queries)."""
+    query = tl.program_id(1).to(tl.int64)
+    visible = _visible(positions, requests, query, RATIO)
+    begin = tl.program_id(0) * PART
+    selects = (visible > TOPK) & (visible <= width)
+    return query, begin, tl.where(selects, tl.minimum(begin + PART, visible), 0)
+
+
+@triton.jit
 def _store_all(out, visible, TOPK: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """0, 1, ..., visible - 1, then -1."""
     for start in tl.static_range(0, TOPK, COLUMNS):
@@ -160,17 +171,15 @@ def count_digit_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
 ):
     """Grid: (parts, queries). Adds a part's counts of one digit to digit_counts [T, 4, 256], which was 0."""
-    query = tl.program_id(1).to(tl.int64)
-    visible = _visible(positions, requests, query, RATIO)
-    begin = tl.program_id(0) * PART
-    if (visible <= TOPK) | (visible > width) | (begin >= visible):
+    query, begin, end = _part(positions, requests, width, RATIO, TOPK, PART)
+    if begin >= end:
         return
     row = logits + query * width
     prefix, _ = _threshold(digit_counts + query * _DIGITS * _BINS, DIGIT, TOPK)
     counts = tl.zeros((_BINS,), tl.int32)
-    for start in range(begin, tl.minimum(begin + PART, visible), TILE):
+    for start in range(begin, end, TILE):
         index = start + tl.arange(0, TILE)
-        counts += _count_digit(_load_sortable(row, index, visible), index < visible, prefix, DIGIT)
+        counts += _count_digit(_load_sortable(row, index, end), index < end, prefix, DIGIT)
     places = digit_counts + (query * _DIGITS + DIGIT) * _BINS + tl.arange(0, _BINS)
     tl.atomic_add(places, counts, mask=counts > 0, sem="relaxed")
 
@@ -190,21 +199,19 @@ def count_chosen_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
 ):
     """Grid: (parts, queries). Leaves how many scores of a part are above and equal to the threshold: [T, 2, parts]."""
-    query = tl.program_id(1).to(tl.int64)
-    visible = _visible(positions, requests, query, RATIO)
-    begin = tl.program_id(0) * PART
-    if (visible <= TOPK) | (visible > width) | (begin >= visible):
+    query, begin, end = _part(positions, requests, width, RATIO, TOPK, PART)
+    if begin >= end:
         return
     row = logits + query * width
     prefix, _ = _threshold(digit_counts + query * _DIGITS * _BINS, _DIGITS, TOPK)
     threshold = prefix ^ _LOWEST
     above = 0
     equal = 0
-    for start in range(begin, tl.minimum(begin + PART, visible), TILE):
+    for start in range(begin, end, TILE):
         index = start + tl.arange(0, TILE)
-        key = _load_sortable(row, index, visible)
-        above += tl.sum(((index < visible) & (key > threshold)).to(tl.int32), 0)
-        equal += tl.sum(((index < visible) & (key == threshold)).to(tl.int32), 0)
+        key = _load_sortable(row, index, end)
+        above += tl.sum(((index < end) & (key > threshold)).to(tl.int32), 0)
+        equal += tl.sum(((index < end) & (key == threshold)).to(tl.int32), 0)
     place = part_counts + query * 2 * parts + tl.program_id(0)
     tl.store(place, above)
     tl.store(place + parts, equal)
@@ -237,22 +244,18 @@ def store_chosen_kernel(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
 ):
     """Grid: (parts, queries)."""
-    query = tl.program_id(1).to(tl.int64)
+    query, begin, end = _part(positions, requests, width, RATIO, TOPK, PART)
     part = tl.program_id(0)
-    visible = _visible(positions, requests, query, RATIO)
     out = chosen_indices + query * TOPK
-    if (visible <= TOPK) | (visible > width):
-        if part == 0:
+    if begin >= end:
+        if part == 0:  # nothing to select in the whole row
+            visible = _visible(positions, requests, query, RATIO)
             _store_all(out, tl.where(visible > TOPK, 0, visible), TOPK, COLUMNS)
-        return
-    begin = part * PART
-    if begin >= visible:
         return
     prefix, wanted = _threshold(digit_counts + query * _DIGITS * _BINS, _DIGITS, TOPK)
     before = part_counts + query * 2 * parts
     above = _sum_before(before, part, 64)
     equal = _sum_before(before + parts, part, 64)
-    end = tl.minimum(begin + PART, visible)
     _store_chosen(out, logits + query * width, begin, end, prefix ^ _LOWEST, wanted, above, equal, TILE)
 
 

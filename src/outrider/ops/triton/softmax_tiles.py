@@ -24,6 +24,22 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def query_and_heads(num_heads, BLOCK_H: tl.constexpr):  # type: ignore[no-untyped-def]
+    """This program's query (int64), heads [BLOCK_H] and which of them exist. Grid axis 0: queries * head tiles."""
+    head_tiles = tl.cdiv(num_heads, BLOCK_H)
+    query = (tl.program_id(0) // head_tiles).to(tl.int64)
+    heads = tl.program_id(0) % head_tiles * BLOCK_H + tl.arange(0, BLOCK_H)
+    return query, heads, heads < num_heads
+
+
+@triton.jit
+def load_query(q, query, num_heads, heads, live_heads, D: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows `heads` of a query of q [T, H, D]; 0 for heads that do not exist."""
+    rows = q + (query * num_heads + heads)[:, None] * D + tl.arange(0, D)[None, :]
+    return tl.load(rows, mask=live_heads[:, None], other=0.0)
+
+
+@triton.jit
 def load_sink(sink, heads, live_heads):  # type: ignore[no-untyped-def]
     """Sinks of heads [H] in units of log2."""
     return as_float32(tl.load(sink + heads, mask=live_heads, other=0.0)) * LOG2_E
@@ -70,6 +86,8 @@ def finish(  # type: ignore[no-untyped-def]
     top,
     total,
     sink,
+    query,
+    num_heads,
     heads,
     live_heads,
     cos,
@@ -77,13 +95,15 @@ def finish(  # type: ignore[no-untyped-def]
     D: tl.constexpr,
     ROPE: tl.constexpr,
 ):
-    """Divides by the sum with the sink and stores rows `heads` of out [H, D]; rotates them back if ROPE > 0."""
+    """Divides by the sum with the sink and stores rows `heads` of a query of out [T, H, D]; rotates them back by the
+    query's row of cos and sin [T, ROPE / 2] if ROPE > 0."""
     result = acc / (total + tl.exp2(sink - top))[:, None]
     dims = tl.arange(0, D)
-    rows = out + heads * D
+    rows = out + query * num_heads * D + heads * D
     tl.store(rows[:, None] + dims[None, :], cast_like(result, out.dtype.element_ty), mask=live_heads[:, None])
     if ROPE > 0:
-        rotate_back(rows, cos, sin, live_heads, D, ROPE)
+        angles = query * (ROPE // 2)
+        rotate_back(rows, cos + angles, sin + angles, live_heads, D, ROPE)
 
 
 def output_angles(rotation: Rotation | None, q: Tensor) -> tuple[Tensor, Tensor, int]:

@@ -5,6 +5,7 @@ Floor of the merge: 4 (D + 2) bytes a head and split in, the output once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from outrider.ops.triton.launching import OPTIONS
-from outrider.ops.triton.softmax_tiles import finish, load_sink
+from outrider.ops.triton.softmax_tiles import finish, load_sink, query_and_heads
 
 _MERGE_HEADS = 4
 # Bounds the scratch memory of one launch; has no influence on any result.
@@ -29,32 +30,52 @@ class Scratch(NamedTuple):
     key_counts: Tensor
 
 
-def scratch(queries: int, splits: int, heads: int, head_dim: int, device: torch.device) -> Scratch:
-    if splits == 1:  # nothing is written
-        queries = 0
-    shape = (queries, splits, heads)
-    return Scratch(
-        torch.empty(*shape, head_dim, device=device),
-        torch.empty(shape, device=device),
-        torch.empty(shape, device=device),
-        torch.empty(queries, dtype=torch.int32, device=device),
-    )
-
-
-def queries_at_once(splits: int, heads: int, head_dim: int) -> int:
-    """Queries whose scratch fits the bound; all of them where nothing is split."""
-    if splits == 1:
-        return 1 << 31
-    return max(1, _SCRATCH_BYTES // (4 * splits * heads * head_dim))
+def launches(out: Tensor, splits: int) -> Iterator[tuple[slice, Scratch]]:
+    """The queries of out [T, H, D], as many at a time as the bound on their scratch allows (all where nothing is
+    split), and that scratch."""
+    queries, heads, head_dim = out.shape
+    step = queries if splits == 1 else _SCRATCH_BYTES // (4 * splits * heads * head_dim)
+    for start in range(0, queries, max(1, step)):
+        part = slice(start, min(start + max(1, step), queries))
+        rows = part.stop - part.start if splits > 1 else 0
+        acc, top, total = (torch.empty(rows, splits, heads, *d, device=out.device) for d in ((head_dim,), (), ()))
+        yield part, Scratch(acc, top, total, torch.empty(rows, dtype=torch.int32, device=out.device))
 
 
 @triton.jit
-def store_split(partial_acc, partial_top, partial_total, acc, top, total, row, live_heads, D: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Leaves acc [H, D], top and total [H] at `row` [H] of the scratch."""
-    dims = tl.arange(0, D)
-    tl.store(partial_top + row, top, mask=live_heads)
-    tl.store(partial_total + row, total, mask=live_heads)
-    tl.store(partial_acc + row[:, None] * D + dims[None, :], acc, mask=live_heads[:, None])
+def finish_or_leave(  # type: ignore[no-untyped-def]
+    out,
+    partial_acc,
+    partial_top,
+    partial_total,
+    key_counts,
+    acc,
+    top,
+    total,
+    sink,
+    query,
+    split,
+    splits,
+    max_splits,
+    key_count,
+    num_heads,
+    heads,
+    live_heads,
+    cos,
+    sin,
+    D: tl.constexpr,
+    ROPE: tl.constexpr,
+):
+    """The end of a split: a query's only one is finished, one of several leaves acc [H, D], top and total [H]."""
+    if splits == 1:
+        finish(out, acc, top, total, sink, query, num_heads, heads, live_heads, cos, sin, D, ROPE)
+    else:
+        row = (query * max_splits + split) * num_heads + heads
+        tl.store(partial_top + row, top, mask=live_heads)
+        tl.store(partial_total + row, total, mask=live_heads)
+        tl.store(partial_acc + row[:, None] * D + tl.arange(0, D)[None, :], acc, mask=live_heads[:, None])
+    if max_splits > 1:
+        tl.store(key_counts + query, key_count)
 
 
 @triton.jit(do_not_specialize=["max_splits"])
@@ -75,13 +96,10 @@ def merge_kernel(  # type: ignore[no-untyped-def]
     BLOCK_H: tl.constexpr,
 ):
     """Grid: (queries * head tiles,). Queries with one split are finished already."""
-    head_tiles = tl.cdiv(num_heads, BLOCK_H)
-    query = (tl.program_id(0) // head_tiles).to(tl.int64)
+    query, heads, live_heads = query_and_heads(num_heads, BLOCK_H)
     splits = tl.cdiv(tl.load(key_counts + query), SPLIT_KEYS)
     if splits <= 1:
         return
-    heads = tl.program_id(0) % head_tiles * BLOCK_H + tl.arange(0, BLOCK_H)
-    live_heads = heads < num_heads
     dims = tl.arange(0, D)
     sink_log2 = load_sink(sink, heads, live_heads)
     top = sink_log2
@@ -96,11 +114,7 @@ def merge_kernel(  # type: ignore[no-untyped-def]
         total += tl.load(partial_total + row, mask=live_heads, other=0.0) * decay
         part = tl.load(partial_acc + row[:, None] * D + dims[None, :], mask=live_heads[:, None], other=0.0)
         acc += part * decay[:, None]
-    angle_row = query * (ROPE // 2)
-    finish(
-        out + query * num_heads * D, acc, top, total, sink_log2, heads, live_heads,
-        cos + angle_row, sin + angle_row, D, ROPE,
-    )  # fmt: skip
+    finish(out, acc, top, total, sink_log2, query, num_heads, heads, live_heads, cos, sin, D, ROPE)
 
 
 def merge(out: Tensor, parts: Scratch, sink: Tensor, cos: Tensor, sin: Tensor, rope: int, split_keys: int) -> None:
