@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import pytest
@@ -159,3 +160,30 @@ def test_what_is_not_served_is_refused(device: str) -> None:
         norm_rope_insert.norm_rope_insert(
             q.float(), kv.float(), weight, angles, slots, cache, 1e-6, 16, round_trip=True
         )
+
+
+@pytest.mark.parametrize("dialect", [None, OCP], ids=["plain", "ocp"])
+def test_slots_on_both_sides_of_2_gib_and_of_4(dialect: Fp8Dialect | None, device: str) -> None:
+    """Stored and gathered there as at the start of the cache: offsets in bytes and in elements pass 2^31 and 2^32."""
+    heads, head_dim, rope, block = SIZES["flash"]
+    q, kv, weight, angles, _ = moved(inputs(torch.bfloat16, heads, head_dim, rope), device)
+    near = moved(empty_cache(torch.bfloat16, dialect, head_dim, rope, block), device)
+    row_bytes = near.data[0].nbytes
+    far_slots = [2**31 // row_bytes - 1, 2**31 // row_bytes + 1, 2**32 // row_bytes - 1, 2**32 // row_bytes + 1]
+    count = far_slots[-1] + 1
+
+    def wide(x: Tensor) -> Tensor:
+        size = count * x.shape[1]
+        if device == "cuda":
+            return torch.zeros(size, dtype=x.dtype, device=device).view(count, -1)
+        memory = mmap.mmap(-1, size * x.element_size())  # address space of which few pages are touched
+        return torch.frombuffer(memory, dtype=x.dtype).view(count, -1)
+
+    far = KvRows(wide(near.data), None if near.scales is None else wide(near.scales), dialect)
+    rows = []
+    for cache, slots in ((near, [0, 3, 5, 7, 8]), (far, [*far_slots, 2])):
+        where = torch.tensor(slots, device=device)
+        norm_rope_insert.norm_rope_insert(q, kv, weight, angles, where, cache, 1e-6, block, round_trip=True)
+        rows.append(gather_rows.gather_rows(cache, where, head_dim))
+    assert bool(rows[0].any(1).all())
+    assert torch.equal(*rows)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from tests.ops.triton.proof_cases import FULL, SMALL, Case
+from tests.ops.triton.proof_cases import Case
+from tests.ops.triton.proof_table import FULL, SMALL
 
 from outrider import ops
 
