@@ -24,10 +24,12 @@ from outrider.ops.triton.radix_select import (
     select_row_kernel,
     store_chosen_kernel,
 )
+from outrider.ops.triton.row_norms import mtp_rows_kernel, norm_rows_kernel, swiglu_rows_kernel, warps_for_row
+from outrider.ops.triton.scaled_linear import scaled_linear_kernel
 from outrider.ops.triton.splits import merge_kernel
 from outrider.ops.triton.topk_swa import combine_kernel
 from outrider.platforms.architectures import Architecture
-from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles
+from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles, linear_tiles
 
 _POINTERS = {
     **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
@@ -48,6 +50,7 @@ _FLOATS = {"scale_log2e", "eps"}
 _ALIGNED = {
     *("num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"),
     *("input_stride", "partial_stride"),
+    *("width", "x_stride", "group_rows", "num_rows"),
 }
 
 
@@ -101,6 +104,8 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
         yield Build(f"merge rope {rope}", merge_kernel, constants)
     yield from _compressor(target, every=every)
     yield from _indexer(target, every=every)
+    yield from _linear(target, every=every)
+    yield from _row_norms(target, every=every)
 
 
 def _rows(name: str) -> dict[str, object]:
@@ -185,3 +190,42 @@ def _indexer(target: Architecture, *, every: bool) -> Iterator[Build]:
             yield Build(f"count_digit {shape_name} {digit}", count_digit_kernel, more, WARPS)
         yield Build(f"count_chosen {shape_name}", count_chosen_kernel, constants | part, WARPS)
         yield Build(f"store_chosen {shape_name}", store_chosen_kernel, constants | part | columns, WARPS)
+
+
+def _linear(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """FP8 weights with bfloat16 and FP8 rows, bfloat16 ones (the head), for each tile of tokens."""
+    fp8 = FORMATS[target.fp8]
+    pairs = ((fp8, "plain"), (fp8, fp8), ("plain", "plain"))
+    for w, x in pairs:
+        for tokens in (16, 32, 64, 4096) if every else (16, 4096):
+            for splits in (1, 4):
+                tiles = linear_tiles(target, tokens, 4096, splits)
+                shared = splits > 1 and tokens <= 64
+                constants = {"W_FORMAT": w, "X_FORMAT": x, "SHARED": shared, "SINGLE": splits == 1}
+                constants |= {"BLOCK_N": tiles.rows, "BLOCK_T": tiles.tokens}
+                label = f"scaled_linear {w} x {x} {tiles.rows}x{tiles.tokens}{' split' if splits > 1 else ''}"
+                yield Build(
+                    label, scaled_linear_kernel, constants, tiles.num_warps, tiles.num_stages, True, _operands(w, x)
+                )
+
+
+def _operands(w: str, x: str) -> dict[str, str]:
+    """Types of the arguments of a product."""
+    fp8 = {"plain": "*bf16", "ocp": "*fp8e4nv", "fnuz": "*fp8e4b8"}
+    named = {"weight": fp8[w], "x": fp8[x], "weight_scales": "*fp32", "x_scales": "*fp32"}
+    return named | {"partial": "*fp32", "tickets": "*i32", "out": "*bf16"}
+
+
+def _row_norms(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Rows of 4096; of 7168 (Pro) as well with `every`."""
+    types = {"x": "*bf16", "norm_weight": "*bf16", "streams": "*bf16", "embedding": "*bf16", "token_ids": "*i64"}
+    types |= {"enorm": "*bf16", "hnorm": "*bf16", "scales": "*fp32", "limit": "fp32"}
+    for block in (4096, 8192) if every else (4096,):
+        for name in (FORMATS[target.fp8], "plain") if every else (FORMATS[target.fp8],):
+            constants = {"FP8": name, "BLOCK": block}
+            warps = warps_for_row(block)
+            for norm in (True, False) if name != "plain" else (True,):
+                label = f"{'norm' if norm else 'quantize'}_rows {name} {block}"
+                yield Build(label, norm_rows_kernel, constants | {"NORM": norm}, warps, types=types)
+            yield Build(f"mtp_rows {name} {block}", mtp_rows_kernel, constants, warps, types=types)
+            yield Build(f"swiglu_rows {name} {block}", swiglu_rows_kernel, constants, warps, types=types)
