@@ -16,6 +16,7 @@ from torch import Tensor
 
 from outrider.ops.formats import FP8_BLOCK, decode_e4m3, decode_e8m0, encode_e4m3
 from outrider.ops.reference.linear import Linear
+from outrider.ops.reference.sampling import best_tokens
 from outrider.platforms.architectures import Fp8Dialect
 
 TICKET_ROWS = 64
@@ -106,13 +107,6 @@ def greedy_tokens(x: Tensor | Fp8Rows, weight: LinearWeight) -> Tensor:
     V where the best logit is not finite (no token can be drawn then): any NaN or +infinity, or nothing above -infinity.
     """
     return best_tokens(scaled_linear(x, weight, dtype=torch.float32))
-
-
-def best_tokens(scores: Tensor) -> Tensor:
-    """[M, V] float32 -> [M] int64: the lowest id among each row's best scores, V where the best is not finite."""
-    best = scores.amax(-1, keepdim=True)
-    ids = torch.arange(scores.shape[-1], device=scores.device)
-    return torch.where((scores == best) & torch.isfinite(best), ids, scores.shape[-1]).amin(-1)
 
 
 def check_linear(x: Tensor | Fp8Rows, weight: LinearWeight, groups: int) -> None:
