@@ -51,5 +51,6 @@ def moved(x: Any, device: str) -> Any:
     if isinstance(x, Tensor):
         return x.to(device, copy=True)
     if isinstance(x, tuple):
-        return type(x)(*(moved(value, device) for value in x))
+        values = [moved(value, device) for value in x]
+        return type(x)(*values) if hasattr(x, "_fields") else tuple(values)
     return x

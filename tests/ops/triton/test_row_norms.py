@@ -48,9 +48,7 @@ def test_norm(width: int, dialect: Fp8Dialect | None, device: str) -> None:
     x = rows(5, width + 128)[:, :width]  # a slice of wider rows, as the latent query is
     x[2, :width] = 0
     for weight in (torch.rand(width) + 0.5, (torch.rand(width) + 0.5).bfloat16()):
-        found = kernels.norm_rows(
-            x.to(device) if device == "cuda" else x, weight.to(device), 1e-6, dialect
-        )
+        found = kernels.norm_rows(x.to(device) if device == "cuda" else x, weight.to(device), 1e-6, dialect)
         check(found, reference.norm_rows(x, weight, 1e-6, dialect))
 
 
@@ -65,7 +63,9 @@ def test_quantised_rows(dialect: Fp8Dialect, device: str) -> None:
     x[0, 0], x[1, 130] = -0.0, 448.0
     found = kernels.quantize_rows(x.to(device), dialect)
     check_fp8(found, reference_linear.quantize_rows(x, dialect))
-    assert torch.allclose(row_values(moved(found, "cpu")), x.float(), rtol=0.07, atol=1e-6)
+    error = (row_values(moved(found, "cpu")) - x.float()).abs()
+    steps = found.scales.cpu().repeat_interleave(128, 1)
+    assert bool((error <= 0.0625 * x.float().abs() + steps * 2.0**-9).all())
 
 
 def test_a_block_that_is_not_finite_is_nan_and_no_other(device: str) -> None:

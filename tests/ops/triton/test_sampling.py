@@ -17,7 +17,6 @@ from outrider.ops.reference.philox import philox_words as reference_words
 from outrider.ops.reference.sampling import Draws
 from outrider.ops.triton.noise import gumbel, philox_words
 from outrider.ops.triton.sampling import sample_tokens
-
 from outrider.sampling.noise import as_signed
 from outrider.sampling.noise import gumbel as sampler_gumbel
 from outrider.sampling.params import SamplingParams

@@ -139,7 +139,11 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
     with pytest.raises(ValueError, match="FP8 rows of Fp8Dialect.FNUZ with a weight of Fp8Dialect.OCP"):
         scaled_linear(moved(quantize_rows(x.cpu(), FNUZ), device), weight)
     with pytest.raises(ValueError, match="each must be a multiple of 128"):
-        scaled_linear(torch.zeros(2, 384, dtype=torch.bfloat16, device=device), moved(random_weight("fp8", 192, 128), device), groups=3)
+        scaled_linear(
+            torch.zeros(2, 384, dtype=torch.bfloat16, device=device),
+            moved(random_weight("fp8", 192, 128), device),
+            groups=3,
+        )
     with pytest.raises(ValueError, match="one is needed for each 128 x 128"):
         fp8_weight(torch.zeros(64, 256, dtype=torch.uint8), torch.zeros(1, 3, dtype=torch.uint8))
     with pytest.raises(ValueError, match="with K a multiple of 128"):

@@ -71,7 +71,9 @@ def _filtered(scaled: Tensor, draws: Draws) -> Tensor:
     ordered = best_first.values.masked_fill(rank >= most, -torch.inf)
     probabilities = torch.softmax(ordered, dim=-1)
     before = probabilities.cumsum(-1) - probabilities
-    ordered = ordered.masked_fill((before >= draws.top_p[:, None]) & (draws.top_p < 1.0)[:, None] & (rank > 0), -torch.inf)
+    ordered = ordered.masked_fill(
+        (before >= draws.top_p[:, None]) & (draws.top_p < 1.0)[:, None] & (rank > 0), -torch.inf
+    )
     probabilities = torch.softmax(ordered, dim=-1)
     ordered = ordered.masked_fill(probabilities < probabilities[:, :1] * draws.min_p[:, None], -torch.inf)
     return torch.empty_like(scaled).scatter_(1, best_first.indices, ordered)

@@ -54,14 +54,14 @@ def store_rows(x, values, codes, scales, dims, groups, width, KEEP: tl.constexpr
 
 
 @triton.jit
-def _row(width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def row_dims(BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """(dims [groups, 128], groups) of a row."""
     groups = tl.arange(0, BLOCK // _GROUP)
     return groups[:, None] * _GROUP + tl.arange(0, _GROUP)[None, :], groups
 
 
 @triton.jit
-def _normed(x, weight, dims, live, width, eps):  # type: ignore[no-untyped-def]
+def normed(x, weight, dims, live, width, eps):  # type: ignore[no-untyped-def]
     """x [groups, 128] float32, 0 beyond the row."""
     inverse_rms = 1.0 / tl.sqrt(tl.sum(tl.sum(x * x, 1), 0) / width + eps)
     return x * inverse_rms * as_float32(tl.load(weight + dims, mask=live, other=0.0))
@@ -83,11 +83,11 @@ def norm_rows_kernel(  # type: ignore[no-untyped-def]
 ):
     """Grid: (rows,). BLOCK >= width; without NORM rows are only quantised."""
     row = tl.program_id(0).to(tl.int64)
-    dims, groups = _row(width, BLOCK)
+    dims, groups = row_dims(BLOCK)
     live = dims < width
     own = as_float32(tl.load(x + row * x_stride + dims, mask=live, other=0.0))
     if NORM:
-        own = _normed(own, norm_weight, dims, live, width, eps)
+        own = normed(own, norm_weight, dims, live, width, eps)
     store_rows(
         own, values + row * width, codes + row * width, scales + row * (width // _GROUP), dims, groups, width, NORM, FP8
     )  # fmt: skip
@@ -112,20 +112,22 @@ def mtp_rows_kernel(  # type: ignore[no-untyped-def]
     """Grid: (tokens, streams + 1); a token's last program norms its embedding and stores it beside every stream."""
     token = tl.program_id(0).to(tl.int64)
     stream = tl.program_id(1)
-    dims, groups = _row(width, BLOCK)
+    dims, groups = row_dims(BLOCK)
     live = dims < width
     row = token * num_streams
     group_count = width // _GROUP
     if stream < num_streams:
         row += stream
         own = as_float32(tl.load(streams + row * width + dims, mask=live, other=0.0))
-        own = _normed(own, hnorm, dims, live, width, eps)
+        own = normed(own, hnorm, dims, live, width, eps)
         place = (2 * row + 1) * width
-        store_rows(own, values + place, codes + place, scales + (2 * row + 1) * group_count, dims, groups, width, True, FP8)
+        store_rows(
+            own, values + place, codes + place, scales + (2 * row + 1) * group_count, dims, groups, width, True, FP8
+        )
     else:
         source = embedding + tl.load(token_ids + token).to(tl.int64) * width
         own = as_float32(tl.load(source + dims, mask=live, other=0.0))
-        own = _normed(own, enorm, dims, live, width, eps)
+        own = normed(own, enorm, dims, live, width, eps)
         for k in range(num_streams):
             place = 2 * (row + k) * width
             store_rows(
@@ -137,7 +139,7 @@ def mtp_rows_kernel(  # type: ignore[no-untyped-def]
 def swiglu_rows_kernel(x, values, codes, scales, width, limit, FP8: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Grid: (rows,). x: gate, then up, `width` each."""
     row = tl.program_id(0).to(tl.int64)
-    dims, groups = _row(width, BLOCK)
+    dims, groups = row_dims(BLOCK)
     live = dims < width
     source = x + row * 2 * width
     gate = as_float32(tl.load(source + dims, mask=live, other=0.0))
@@ -158,10 +160,10 @@ def norm_rows(x: Tensor, weight: Tensor, eps: float, dialect: Fp8Dialect | None 
     width = _width(x, dialect)
     if weight.shape != (width,):
         raise ValueError(f"norm weight: {list(weight.shape)}, rows have {width} values")
-    out = _empty(x, (x.shape[0], width), dialect)
+    out = empty_rows(x, (x.shape[0], width), dialect)
     if x.shape[0]:
         norm_rows_kernel[(x.shape[0],)](
-            x, weight, *_pointers(out), width, x.stride(0), eps, NORM=True, **_constants(width, dialect)
+            x, weight, *row_pointers(out), width, x.stride(0), eps, NORM=True, **_constants(width, dialect)
         )
     return out
 
@@ -171,11 +173,11 @@ def quantize_rows(x: Tensor, dialect: Fp8Dialect = Fp8Dialect.OCP) -> Fp8Rows:
     if not has_kernels(x):
         return reference_linear.quantize_rows(x, dialect)
     width = _width(x, dialect)
-    out = _empty(x, (x.shape[0], width), dialect)
+    out = empty_rows(x, (x.shape[0], width), dialect)
     assert out.fp8 is not None
     if x.shape[0]:
         norm_rows_kernel[(x.shape[0],)](
-            x, x, *_pointers(out), width, x.stride(0), 0.0, NORM=False, **_constants(width, dialect)
+            x, x, *row_pointers(out), width, x.stride(0), 0.0, NORM=False, **_constants(width, dialect)
         )
     return out.fp8
 
@@ -200,10 +202,10 @@ def mtp_rows(
         )
     if width % _GROUP.value:
         raise ValueError(f"streams of {width} values; the kernel takes multiples of 128")
-    out = _empty(streams, (tokens, n, 2 * width), dialect)
+    out = empty_rows(streams, (tokens, n, 2 * width), dialect)
     if tokens:
         mtp_rows_kernel[(tokens, n + 1)](
-            streams.contiguous(), embedding, token_ids, enorm, hnorm, *_pointers(out), width, n, eps,
+            streams.contiguous(), embedding, token_ids, enorm, hnorm, *row_pointers(out), width, n, eps,
             **_constants(width, dialect),
         )  # fmt: skip
     return out
@@ -214,10 +216,10 @@ def swiglu_rows(gate_up: Tensor, limit: float, dialect: Fp8Dialect | None = None
     if not has_kernels(gate_up):
         return reference.swiglu_rows(gate_up, limit, dialect)
     width = _width(gate_up, None) // 2
-    out = _empty(gate_up, (gate_up.shape[0], width), dialect)
+    out = empty_rows(gate_up, (gate_up.shape[0], width), dialect)
     if gate_up.shape[0]:
         swiglu_rows_kernel[(gate_up.shape[0],)](
-            gate_up.contiguous(), *_pointers(out), width, limit, **_constants(width, dialect)
+            gate_up.contiguous(), *row_pointers(out), width, limit, **_constants(width, dialect)
         )
     return out
 
@@ -231,7 +233,7 @@ def _width(x: Tensor, dialect: Fp8Dialect | None) -> int:
     return width
 
 
-def _empty(x: Tensor, shape: tuple[int, ...], dialect: Fp8Dialect | None) -> Rows:
+def empty_rows(x: Tensor, shape: tuple[int, ...], dialect: Fp8Dialect | None) -> Rows:
     values = torch.empty(shape, dtype=torch.bfloat16, device=x.device)
     if dialect is None:
         return Rows(values, None)
@@ -242,7 +244,7 @@ def _empty(x: Tensor, shape: tuple[int, ...], dialect: Fp8Dialect | None) -> Row
     return Rows(values, Fp8Rows(codes, scales, dialect))
 
 
-def _pointers(out: Rows) -> tuple[Tensor, Tensor, Tensor]:
+def row_pointers(out: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """values, codes, scales; without FP8 the last two are never written."""
     return (out.values, out.values, out.values) if out.fp8 is None else (out.values, out.fp8.codes, out.fp8.scales)
 

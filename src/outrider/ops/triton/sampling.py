@@ -94,20 +94,24 @@ def filter_kernel(  # type: ignore[no-untyped-def]
         high = top_key
         while low < high:
             middle = (low + high) >> 1
-            count, _, above, below = _above(
+            count, _mass, above, below = _above(
                 logits, allowed, row, vocab_size, temperature, top, middle, MASKED, TILE
-            )  # fmt: skip
+            )
             if count < k:
                 high = tl.maximum(low, below)  # the answer is a score of the row: there is none between
             else:
                 low = above
         threshold = low
-        count, _, _, _ = _above(logits, allowed, row, vocab_size, temperature, top, threshold, MASKED, TILE)
+        count, _mass, _lowest, _highest = _above(
+            logits, allowed, row, vocab_size, temperature, top, threshold, MASKED, TILE
+        )
         ties = k - count
     if p < 1.0:
         bits = threshold.to(tl.int32)
         bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        _, mass, _, _ = _above(logits, allowed, row, vocab_size, temperature, top, threshold, MASKED, TILE)
+        _count, mass, _lowest, _highest = _above(
+            logits, allowed, row, vocab_size, temperature, top, threshold, MASKED, TILE
+        )
         own = tl.exp(bits.to(tl.float32, bitcast=True) - top)
         total = mass + tl.where(own > 0.0, ties.to(tl.float32) * own, 0.0)
         wanted = p * total
@@ -116,7 +120,9 @@ def filter_kernel(  # type: ignore[no-untyped-def]
         high = top_key
         while low < high:
             middle = (low + high) >> 1
-            _, mass, above, below = _above(logits, allowed, row, vocab_size, temperature, top, middle, MASKED, TILE)
+            _count, mass, above, below = _above(
+                logits, allowed, row, vocab_size, temperature, top, middle, MASKED, TILE
+            )
             if mass < wanted:
                 high = tl.maximum(low, below)
             else:
@@ -124,7 +130,7 @@ def filter_kernel(  # type: ignore[no-untyped-def]
         bits = low.to(tl.int32)
         bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
         own = tl.exp(bits.to(tl.float32, bitcast=True) - top)
-        _, mass, _, _ = _above(logits, allowed, row, vocab_size, temperature, top, low, MASKED, TILE)
+        _count, mass, _lowest, _highest = _above(logits, allowed, row, vocab_size, temperature, top, low, MASKED, TILE)
         most = tl.where(low == threshold, ties, _LAST)
         # of equal scores, as many as it takes to reach p; all of those that weigh nothing
         missing = tl.ceil(tl.div_rn(wanted - mass, tl.where(own > 0.0, own, 1.0)))
@@ -248,7 +254,9 @@ def sample_tokens(logits: Tensor, draws: Draws) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     logits = logits.contiguous()
     masked = draws.allowed is not None
-    allowed = logits if draws.allowed is None else draws.allowed.contiguous().view(torch.uint8)  # loaded if there is one
+    allowed = (
+        logits if draws.allowed is None else draws.allowed.contiguous().view(torch.uint8)
+    )  # loaded if there is one
     thresholds, last_ids = (torch.empty(rows, dtype=torch.int32, device=device) for _ in range(2))
     tops = torch.empty(rows, device=device)
     if draws.filtered:

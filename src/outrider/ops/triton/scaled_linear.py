@@ -206,9 +206,17 @@ def operands(x: Tensor | Fp8Rows, weight: LinearWeight) -> tuple[tuple[Tensor, T
     """(weight, its scales, rows, their scales) as the kernels take them, and the two formats. Scales that do not exist
     are tensors that are never loaded."""
     weight_scales = weight.tickets if weight.scales is None else weight.scales
-    formats = {"W_FORMAT": FORMATS[weight.dialect], "X_FORMAT": "plain" if isinstance(x, Tensor) else FORMATS[x.dialect]}
+    formats = {
+        "W_FORMAT": FORMATS[weight.dialect],
+        "X_FORMAT": "plain" if isinstance(x, Tensor) else FORMATS[x.dialect],
+    }
     rows, row_scales = (x.contiguous(), weight.tickets) if isinstance(x, Tensor) else (x.codes, x.scales)
-    return (native_fp8(weight.data, weight.dialect), weight_scales, native_fp8(rows, weight.dialect), row_scales), formats
+    return (
+        native_fp8(weight.data, weight.dialect),
+        weight_scales,
+        native_fp8(rows, weight.dialect),
+        row_scales,
+    ), formats
 
 
 def native_fp8(codes: Tensor, dialect: Fp8Dialect | None) -> Tensor:
