@@ -72,9 +72,9 @@ def _sample_tokens(ops: Any, vocab_size: int) -> Built:
     def call(logits: Tensor, *asked: Tensor) -> Tensor:
         return ops.sample_tokens(logits, ops.Draws(*asked, True))
 
-    asked = (torch.randint(0, 1 << 62, (ROWS,)), torch.arange(ROWS), 2 * torch.rand(ROWS).round(decimals=1))
-    asked += (torch.randint(0, 9, (ROWS,), dtype=torch.int32), torch.rand(ROWS).clamp_min(0.1), torch.rand(ROWS) / 9)
-    return call, (2 * randn(ROWS, vocab_size), *asked)
+    drawn = (torch.randint(0, 1 << 62, (ROWS,)), torch.arange(ROWS), 2 * torch.rand(ROWS).round(decimals=1))
+    filters = (torch.randint(0, 9, (ROWS,), dtype=torch.int32), torch.rand(ROWS).clamp_min(0.1), torch.rand(ROWS) / 9)
+    return call, (2 * randn(ROWS, vocab_size), *drawn, *filters)
 
 
 def _best_tokens(ops: Any, vocab_size: int) -> Built:

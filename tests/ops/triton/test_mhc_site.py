@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from outrider.ops.triton import mhc_site as kernels
 from outrider.platforms.architectures import Fp8Dialect
 
 OCP, FNUZ = Fp8Dialect
-EPS = {"hc_eps": 1e-6, "norm_eps": 1e-6}
+EPS: Any = {"hc_eps": 1e-6, "norm_eps": 1e-6}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import triton
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("triton")
+
+from tests.ops.triton.linear_cases import moved
 
 from outrider.ops.reference import sampling as reference
 from outrider.ops.reference.philox import philox_words as reference_words
@@ -22,7 +26,7 @@ from outrider.sampling.noise import gumbel as sampler_gumbel
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import Sampler
 
-NAMES = {"plain": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.6}, "min_p": {"min_p": 0.05}}
+NAMES: dict[str, Any] = {"plain": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.6}, "min_p": {"min_p": 0.05}}
 NAMES["all"] = {"top_k": 40, "top_p": 0.9, "min_p": 0.01}
 NAMES["top_k of ties"] = {"top_k": 3}
 
@@ -36,20 +40,16 @@ def noise_kernel(seeds, positions, words, noise, count, N: tl.constexpr):  # typ
     tl.store(noise + row * count + ids, gumbel(drawn), mask=ids < count)
 
 
-def draws(rows: int, device: str = "cpu", allowed: Tensor | None = None, **changes: float) -> Draws:
+def draws(rows: int, device: str = "cpu", allowed: Tensor | None = None, **changes: Any) -> Draws:
     """Rows of one request's parameters, at their own seeds and positions."""
-    p = SamplingParams(**{"temperature": 0.8} | changes)  # type: ignore[arg-type]
+    p = SamplingParams(**{"temperature": 0.8} | changes)
     seeds = torch.randint(-(1 << 62), 1 << 62, (rows,))
     positions = torch.randint(0, 1 << 20, (rows,))
-    tensors = [seeds, positions]
-    tensors += [torch.full((rows,), p.temperature), torch.full((rows,), p.top_k, dtype=torch.int32)]
-    tensors += [torch.full((rows,), p.top_p), torch.full((rows,), p.min_p)]
-    filtered = bool(p.top_k or p.top_p < 1.0 or p.min_p)
-    return Draws(*(x.to(device) for x in tensors), filtered, None if allowed is None else allowed.to(device))
-
-
-def on_host(d: Draws) -> Draws:
-    return Draws(*(x.cpu() if isinstance(x, Tensor) else x for x in d))
+    asked: list[Any] = [seeds, positions, torch.full((rows,), p.temperature)]
+    asked += [torch.full((rows,), p.top_k, dtype=torch.int32), torch.full((rows,), p.top_p)]
+    asked += [torch.full((rows,), p.min_p), bool(p.top_k or p.top_p < 1.0 or p.min_p), allowed]
+    drawn: Draws = moved(Draws(*asked), device)
+    return drawn
 
 
 def test_words_are_the_reference_s_and_noise_is_within_1e_6(device: str) -> None:
@@ -90,9 +90,9 @@ def test_tokens_are_the_sampler_s(name: str, device: str) -> None:
         logits = logits.round()
     asked = draws(rows, device, **NAMES[name])
     found = sample_tokens(logits.to(device), asked).cpu()
-    host = on_host(asked)
+    host = moved(asked, "cpu")
     assert torch.equal(found, reference.sample_tokens(logits, host))
-    params = SamplingParams(temperature=0.8, **NAMES[name])  # type: ignore[arg-type]
+    params = SamplingParams(temperature=0.8, **NAMES[name])
     for row in range(rows):
         sampler = Sampler(params, int(host.seeds[row]) % (1 << 64))
         scores = sampler.scores(logits[row : row + 1], int(host.positions[row]))[0]
@@ -126,7 +126,8 @@ def test_rows_of_different_requests(device: str) -> None:
     logits = torch.randn(5, 3000, device=device) * 2
     parts = [draws(1, device, temperature=0.0, top_k=3), draws(1, device, top_k=2), draws(1, device, top_p=0.3)]
     parts += [draws(1, device, temperature=1.7), draws(1, device, min_p=0.5)]
-    together = Draws(*(torch.cat([p[i] for p in parts]) for i in range(6)), True)  # type: ignore[arg-type]
+    fields: list[Any] = [torch.cat(list(field)) for field in list(zip(*parts, strict=True))[:6]]
+    together = Draws(*fields, filtered=True)
     found = sample_tokens(logits, together)
     alone = [sample_tokens(logits[i : i + 1], part) for i, part in enumerate(parts)]
     assert found.tolist() == [int(token) for token in alone]
@@ -141,7 +142,7 @@ def test_greedy_takes_the_lowest_of_equals(device: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"temperature": 0.0}, {}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.5}])
-def test_what_cannot_be_drawn_says_so(changes: dict[str, float], device: str) -> None:
+def test_what_cannot_be_drawn_says_so(changes: dict[str, Any], device: str) -> None:
     logits = torch.randn(5, 2100)
     logits[0, 2099] = torch.nan
     logits[1, 3] = torch.inf
@@ -150,7 +151,7 @@ def test_what_cannot_be_drawn_says_so(changes: dict[str, float], device: str) ->
     asked = draws(5, device, **changes)
     found = sample_tokens(logits.to(device), asked).cpu()
     assert found[:3].tolist() == [2100] * 3
-    assert torch.equal(found, reference.sample_tokens(logits, on_host(asked)))
+    assert torch.equal(found, reference.sample_tokens(logits, moved(asked, "cpu")))
 
 
 def test_a_mask(device: str) -> None:

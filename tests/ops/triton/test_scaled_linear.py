@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         scaled_linear(x, weight, groups=2)
     with pytest.raises(ValueError, match=r"rows: torch\.float32, expected bfloat16 or FP8 rows"):
         scaled_linear(x.float(), weight)
-    with pytest.raises(ValueError, match="FP8 rows of Fp8Dialect.FNUZ with a weight of Fp8Dialect.OCP"):
+    with pytest.raises(ValueError, match=r"FP8 rows of Fp8Dialect\.FNUZ with a weight of Fp8Dialect\.OCP"):
         scaled_linear(moved(quantize_rows(x.cpu(), FNUZ), device), weight)
     with pytest.raises(ValueError, match="each must be a multiple of 128"):
         scaled_linear(

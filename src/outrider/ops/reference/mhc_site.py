@@ -26,7 +26,7 @@ from outrider.platforms.architectures import Fp8Dialect
 
 
 class MixWeights(NamedTuple):
-    """One site or head, float32, contiguous. fn: [(2 + n) n, n d] (a head: [n, n d]), base: its rows, scale: [3] (1)."""
+    """One site or head, float32. fn: [(2 + n) n, n d] (head: [n, n d]), contiguous; base: its rows; scale: [3] (1)."""
 
     fn: Tensor
     base: Tensor

@@ -1,7 +1,7 @@
 """Greedy token of each row, from the vocabulary head without its logits: a product whose tiles keep only their best.
 
-Formula and contract: ops/reference/scaled_linear.py. The product is that of ops/triton/scaled_linear.py, so the token is
-the argmax of the logits which that would write, bit for bit; among equals the lowest id.
+Formula and contract: ops/reference/scaled_linear.py. The product is that of ops/triton/scaled_linear.py, so the token
+is the argmax of the logits which that would write, bit for bit; among equals the lowest id.
 
 Floor: bytes of the head once (V4-Flash: 530 MB in FP8, 1.06 GB in bfloat16).
 """

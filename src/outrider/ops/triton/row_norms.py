@@ -36,7 +36,7 @@ _WARP_COLUMNS = 1024  # of a row, that a warp takes
 
 @triton.jit
 def store_rows(x, values, codes, scales, dims, groups, width, KEEP: tl.constexpr, FP8: tl.constexpr):  # type: ignore[no-untyped-def]
-    """x [groups, 128] float32 -> a row of `values` (KEEP) and of codes and scales (FP8 not "plain"). Pointers to the row."""
+    """x [groups, 128] float32 -> a row of `values` (KEEP), and of codes and scales (FP8 not "plain")."""
     rounded = as_bfloat16(x)
     live = dims < width
     if KEEP:

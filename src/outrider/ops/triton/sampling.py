@@ -3,7 +3,8 @@
 Formula and contract: ops/reference/sampling.py. Scores become integers that order as they do (radix_select.sortable).
 A filter is a threshold among them and the last id that still counts among scores equal to it: top_k by counting, top_p
 by the probability above a threshold, summed in one fixed order. One program a row finds it: each pass over the row
-(from L2) halves the scores that are left, about 20 passes a filter. The draw takes parts of a row, and keeps each part's best score and lowest id.
+(from L2) halves the scores that are left, about 20 passes a filter. The draw takes parts of a row, and keeps each
+part's best score and lowest id.
 
 Floor: bytes of the logits once.
 """

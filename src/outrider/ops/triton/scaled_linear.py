@@ -132,8 +132,8 @@ def all_splits_sum(  # type: ignore[no-untyped-def]
     for split in range(splits):
         first = split * split_blocks
         total += split_sum(
-            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride, x_start,
-            first, tl.minimum(first + split_blocks, blocks), W_FORMAT, X_FORMAT,
+            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride,
+            x_start, first, tl.minimum(first + split_blocks, blocks), W_FORMAT, X_FORMAT,
         )  # fmt: skip
     return total
 
@@ -175,8 +175,8 @@ def scaled_linear_kernel(  # type: ignore[no-untyped-def]
         split_blocks = tl.cdiv(blocks, splits)
         first = split * split_blocks
         own = split_sum(
-            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride, x_start,
-            first, tl.minimum(first + split_blocks, blocks), W_FORMAT, X_FORMAT,
+            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride,
+            x_start, first, tl.minimum(first + split_blocks, blocks), W_FORMAT, X_FORMAT,
         )  # fmt: skip
         places = tokens[None, :] * num_rows + rows[:, None]
         tl.store(partial + split * num_tokens * num_rows + places, own, mask=live)
@@ -195,8 +195,8 @@ def scaled_linear_kernel(  # type: ignore[no-untyped-def]
         tokens = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
         live_tokens = tokens < num_tokens
         total = all_splits_sum(
-            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride, x_start,
-            splits, SINGLE, W_FORMAT, X_FORMAT,
+            weight, weight_scales, x, x_scales, rows, live_rows, scale_row, tokens, live_tokens, width, x_stride,
+            x_start, splits, SINGLE, W_FORMAT, X_FORMAT,
         )  # fmt: skip
         places = tokens[None, :].to(tl.int64) * num_rows + rows[:, None]
         tl.store(out + places, cast_like(total, dtype), mask=live_rows[:, None] & live_tokens[None, :])
