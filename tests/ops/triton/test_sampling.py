@@ -127,7 +127,8 @@ def test_rows_of_different_requests(device: str) -> None:
     parts = [draws(1, device, temperature=0.0, top_k=3), draws(1, device, top_k=2), draws(1, device, top_p=0.3)]
     parts += [draws(1, device, temperature=1.7), draws(1, device, min_p=0.5)]
     fields: list[Any] = [torch.cat(list(field)) for field in list(zip(*parts, strict=True))[:6]]
-    together = Draws(*fields, filtered=True)
+    fields.append(True)  # some are filtered
+    together = Draws(*fields)
     found = sample_tokens(logits, together)
     alone = [sample_tokens(logits[i : i + 1], part) for i, part in enumerate(parts)]
     assert found.tolist() == [int(token) for token in alone]
