@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ops.row_cases import CASES, ROWS, Call, reference_ops
+from tests.ops.dense_row_cases import CASES
+from tests.ops.row_cases import ROWS, Call, reference_ops
 from torch import Tensor
 
 from outrider import ops
@@ -28,6 +29,10 @@ NO_ROWS = {
     "check_combine": "host integers",
     "combined_width": "host integers",
     "paged_slots": "integers",
+    "bf16_weight": "a weight of the model",
+    "fp8_weight": "a weight of the model",
+    "weight_values": "a weight of the model",
+    "check_linear": "shapes",
     "combine_topk_swa_indices": "integers, of whole requests",
 }
 

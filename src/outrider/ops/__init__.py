@@ -26,6 +26,7 @@ from outrider.ops.reference.experts import (
 from outrider.ops.reference.hyper_connections import HcHeadWeights, HyperConnectionWeights, hc_head, mhc_post, mhc_pre
 from outrider.ops.reference.indexer import hadamard, indexer_scores, top_entries
 from outrider.ops.reference.linear import Linear
+from outrider.ops.reference.mhc_site import MixWeights, Site, Written, mhc_head, mhc_site
 from outrider.ops.reference.norm_rope_insert import gather_rows, norm_rope_insert
 from outrider.ops.reference.norms import rms_norm
 from outrider.ops.reference.paged_attention import (
@@ -43,6 +44,17 @@ from outrider.ops.reference.paged_indexer import (
 )
 from outrider.ops.reference.philox import philox_words
 from outrider.ops.reference.rope import Rotation, apply_rope, inverse_frequencies, rotation
+from outrider.ops.reference.row_norms import Rows, mtp_rows, norm_rows, swiglu_rows
+from outrider.ops.reference.sampling import Draws, sample_tokens
+from outrider.ops.reference.scaled_linear import (
+    Fp8Rows,
+    LinearWeight,
+    bf16_weight,
+    fp8_weight,
+    greedy_tokens,
+    quantize_rows,
+    scaled_linear,
+)
 from outrider.ops.reference.topk_swa import combine_topk_swa_indices
 
 try:
@@ -71,33 +83,48 @@ if find_spec("triton") is not None and torch.cuda.is_available():
     from outrider.ops.triton.compressor import compress_index_keys, compress_insert
     from outrider.ops.triton.gather_rows import gather_rows
     from outrider.ops.triton.gathered_attention import gathered_sparse_attention
+    from outrider.ops.triton.greedy_head import greedy_tokens
     from outrider.ops.triton.index_queries import index_queries
     from outrider.ops.triton.indexer_logits import indexer_logits
+    from outrider.ops.triton.mhc_site import mhc_head, mhc_site
     from outrider.ops.triton.norm_rope_insert import norm_rope_insert
     from outrider.ops.triton.paged_attention import paged_sparse_attention
     from outrider.ops.triton.radix_select import top_visible_entries
+    from outrider.ops.triton.row_norms import mtp_rows, norm_rows, quantize_rows, swiglu_rows
+    from outrider.ops.triton.sampling import sample_tokens
+    from outrider.ops.triton.scaled_linear import scaled_linear
     from outrider.ops.triton.select_entries import select_entries
     from outrider.ops.triton.topk_swa import combine_topk_swa_indices
 
 __all__ = [
+    "Draws",
     "EntryKeys",
     "ExpertWeights",
+    "Fp8Rows",
     "HcHeadWeights",
     "HyperConnectionWeights",
     "KeySlots",
     "KvRows",
     "Linear",
+    "LinearWeight",
+    "MixWeights",
     "PagedRows",
     "Queries",
     "Rotation",
+    "Rows",
+    "Site",
+    "Written",
     "apply_rope",
+    "bf16_weight",
     "combine_topk_swa_indices",
     "compress_index_keys",
     "compress_insert",
     "expert_mlp",
     "expert_weights",
+    "fp8_weight",
     "gather_rows",
     "gathered_sparse_attention",
+    "greedy_tokens",
     "hadamard",
     "hc_head",
     "index_queries",
@@ -105,21 +132,29 @@ __all__ = [
     "indexer_scores",
     "inverse_frequencies",
     "key_slots",
+    "mhc_head",
     "mhc_post",
     "mhc_pre",
+    "mhc_site",
+    "mtp_rows",
     "norm_rope_insert",
+    "norm_rows",
     "paged_sparse_attention",
     "philox_words",
     "pool_windows",
+    "quantize_rows",
     "rms_norm",
     "rotation",
     "round_trip_fp4",
     "round_trip_fp8",
     "routed_experts",
     "routing_scores",
+    "sample_tokens",
+    "scaled_linear",
     "select_entries",
     "select_experts",
     "sparse_attention",
+    "swiglu_rows",
     "top_entries",
     "top_visible_entries",
 ]

@@ -64,3 +64,29 @@ INTERPRETER_INDEXER_TILES = IndexerTiles(key_tile=32, num_warps=4)
 def indexer_tiles(target: Architecture) -> IndexerTiles:
     """The largest that compile without spilling registers, in every format."""
     return _INDEXER[target.name]
+
+
+@dataclass(frozen=True)
+class LinearTiles:
+    """One program of a linear layer: `rows` of the weight (64 or 128) by `tokens`. Changes speed alone: the bits of a
+    product do not depend on it (ops/triton/scaled_linear.py)."""
+
+    rows: int
+    tokens: int
+    num_warps: int
+    num_stages: int
+
+
+_LINEAR_STAGES = {"gfx942": 2, "gfx950": 2, "sm_90": 4}
+INTERPRETER_LINEAR_TILES = LinearTiles(rows=64, tokens=16, num_warps=4, num_stages=1)
+_FILLS_A_GPU = 128  # tiles
+
+
+def linear_tiles(target: Architecture, tokens: int, rows: int, splits: int) -> LinearTiles:
+    """Tiles for a product of so many tokens with a weight of so many rows, whose width is cut into so many splits."""
+    stages = _LINEAR_STAGES[target.name]
+    if tokens <= 64:
+        return LinearTiles(64, 16 if tokens <= 16 else 32 if tokens <= 32 else 64, 4, stages)
+    if (rows // 128) * -(-tokens // 128) < _FILLS_A_GPU:
+        return LinearTiles(64, 64, 4, stages)
+    return LinearTiles(128, 128 if splits == 1 else 64, 8, stages - 1)  # splits need a second accumulator

@@ -18,6 +18,8 @@ from outrider.platforms.architectures import ARCHITECTURES
 KERNELS = {"combine", "gather_rows", "norm_rope_insert", "compress_insert"}
 KERNELS |= {"gathered_attention", "paged_attention", "merge"}
 KERNELS |= {"index_queries", "indexer_logits", "select_row", "count_digit", "count_chosen", "store_chosen"}
+KERNELS |= {"scaled_linear", "greedy_head", "norm_rows", "quantize_rows", "mtp_rows", "swiglu_rows"}
+KERNELS |= {"mix", "site", "filter", "draw", "best_part"}
 
 
 def table(arch: str, *options: str) -> subprocess.CompletedProcess[str]:

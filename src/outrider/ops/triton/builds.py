@@ -9,10 +9,12 @@ from typing import Any
 from outrider.ops.triton.compressor import compress_insert_kernel, kernel_constants, warps_for
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
+from outrider.ops.triton.greedy_head import greedy_head_kernel
 from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
 from outrider.ops.triton.index_queries import index_queries_kernel
 from outrider.ops.triton.indexer_logits import MOST_QUERIES, indexer_logits_kernel
 from outrider.ops.triton.key_rows import FORMATS
+from outrider.ops.triton.mhc_site import MIX_COLUMNS, MIX_WARPS, SPLITS, mix_kernel, site_kernel, warps_for_site
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert_kernel
 from outrider.ops.triton.paged_attention import paged_attention_kernel
 from outrider.ops.triton.radix_select import (
@@ -24,10 +26,20 @@ from outrider.ops.triton.radix_select import (
     select_row_kernel,
     store_chosen_kernel,
 )
+from outrider.ops.triton.row_norms import mtp_rows_kernel, norm_rows_kernel, swiglu_rows_kernel, warps_for_row
+from outrider.ops.triton.sampling import (
+    FILTER_TILE,
+    FILTER_WARPS,
+    best_part_kernel,
+    draw_kernel,
+    filter_kernel,
+)
+from outrider.ops.triton.sampling import PART as SAMPLING_PART
+from outrider.ops.triton.scaled_linear import scaled_linear_kernel
 from outrider.ops.triton.splits import merge_kernel
 from outrider.ops.triton.topk_swa import combine_kernel
 from outrider.platforms.architectures import Architecture
-from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles
+from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles, linear_tiles
 
 _POINTERS = {
     **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
@@ -48,6 +60,7 @@ _FLOATS = {"scale_log2e", "eps"}
 _ALIGNED = {
     *("num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"),
     *("input_stride", "partial_stride"),
+    *("width", "x_stride", "group_rows", "num_rows"),
 }
 
 
@@ -101,6 +114,10 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
         yield Build(f"merge rope {rope}", merge_kernel, constants)
     yield from _compressor(target, every=every)
     yield from _indexer(target, every=every)
+    yield from _linear(target, every=every)
+    yield from _row_norms(target, every=every)
+    yield from _mhc(target, every=every)
+    yield from _sampling(every=every)
 
 
 def _rows(name: str) -> dict[str, object]:
@@ -185,3 +202,80 @@ def _indexer(target: Architecture, *, every: bool) -> Iterator[Build]:
             yield Build(f"count_digit {shape_name} {digit}", count_digit_kernel, more, WARPS)
         yield Build(f"count_chosen {shape_name}", count_chosen_kernel, constants | part, WARPS)
         yield Build(f"store_chosen {shape_name}", store_chosen_kernel, constants | part | columns, WARPS)
+
+
+_PARTS = {"part_scores": "*fp32", "part_ids": "*i32", "tokens": "*i64"}
+
+
+def _linear(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """FP8 weights with bfloat16 and FP8 rows, bfloat16 ones (the head), for each tile of tokens."""
+    fp8 = FORMATS[target.fp8]
+    pairs = ((fp8, "plain"), (fp8, fp8), ("plain", "plain"))
+    for w, x in pairs:
+        for tokens in (16, 32, 64, 4096) if every else (16, 4096):
+            for splits in (1, 4):
+                tiles = linear_tiles(target, tokens, 4096, splits)
+                shared = splits > 1 and tokens <= 64
+                constants = {"W_FORMAT": w, "X_FORMAT": x, "SHARED": shared, "SINGLE": splits == 1}
+                constants |= {"BLOCK_N": tiles.rows, "BLOCK_T": tiles.tokens}
+                form = (tiles.num_warps, tiles.num_stages, True, _operands(w, x))
+                label = f"{w} x {x} {tiles.rows}x{tiles.tokens}"
+                split = " split" if splits > 1 else ""
+                yield Build(f"scaled_linear {label}{split}", scaled_linear_kernel, constants, *form)
+                if splits == 1:
+                    del constants["SHARED"]
+                    yield Build(f"greedy_head {label}", greedy_head_kernel, constants, *form)
+
+
+def _operands(w: str, x: str) -> dict[str, str]:
+    """Types of the arguments of a product."""
+    fp8 = {"plain": "*bf16", "ocp": "*fp8e4nv", "fnuz": "*fp8e4b8"}
+    named = {"weight": fp8[w], "x": fp8[x], "weight_scales": "*fp32", "x_scales": "*fp32"}
+    return named | {"partial": "*fp32", "tickets": "*i32", "out": "*bf16"} | _PARTS
+
+
+def _row_norms(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Rows of 4096; of 7168 (Pro) as well with `every`."""
+    types = {"x": "*bf16", "norm_weight": "*bf16", "streams": "*bf16", "embedding": "*bf16", "token_ids": "*i64"}
+    types |= {"enorm": "*bf16", "hnorm": "*bf16", "scales": "*fp32", "limit": "fp32"}
+    for block in (4096, 8192) if every else (4096,):
+        for name in (FORMATS[target.fp8], "plain") if every else (FORMATS[target.fp8],):
+            constants = {"FP8": name, "BLOCK": block}
+            warps = warps_for_row(block)
+            for norm in (True, False) if name != "plain" else (True,):
+                label = f"{'norm' if norm else 'quantize'}_rows {name} {block}"
+                yield Build(label, norm_rows_kernel, constants | {"NORM": norm}, warps, types=types)
+            yield Build(f"mtp_rows {name} {block}", mtp_rows_kernel, constants, warps, types=types)
+            yield Build(f"swiglu_rows {name} {block}", swiglu_rows_kernel, constants, warps, types=types)
+
+
+def _mhc(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Sites of width 4096, written and read; of 7168 (Pro), the first read and the heads as well with `every`."""
+    floats = ("fn", "partial", "base", "scale", "post", "comb", "scales")
+    types = dict.fromkeys(floats, "*fp32") | dict.fromkeys(("streams_in", "streams", "y", "norm_weight"), "*bf16")
+    types |= {"hc_eps": "fp32"}
+    for tokens in (16, 64):
+        for write in (True, False) if every else (True,):
+            constants: dict[str, object] = {"WRITE": write, "BLOCK_T": tokens, "BLOCK_D": MIX_COLUMNS}
+            label = f"mix {tokens}{'' if write else ' unwritten'}"
+            yield Build(label, mix_kernel, constants, MIX_WARPS, matrix=True, types=types)
+    for block in (4096, 8192) if every else (4096,):
+        for name in (FORMATS[target.fp8], "plain") if every else (FORMATS[target.fp8],):
+            for head in (False, True) if every else (False,):
+                constants = {"HEAD": head, "ITERATIONS": 20, "SPLITS": SPLITS, "FP8": name, "BLOCK": block}
+                label = f"site {name} {block}{' head' if head else ''}"
+                yield Build(label, site_kernel, constants, warps_for_site(block), types=types)
+
+
+def _sampling(*, every: bool) -> Iterator[Build]:
+    types = _PARTS | dict.fromkeys(("temperatures", "top_p", "min_p", "tops"), "*fp32")
+    types |= {"allowed": "*u8", "seeds": "*i64", "positions": "*i64"}
+    types |= dict.fromkeys(("top_k", "thresholds", "last_ids"), "*i32")
+    for masked in (False, True) if every else (True,):
+        mask = " masked" if masked else ""
+        constants: dict[str, object] = {"MASKED": masked, "TILE": FILTER_TILE}
+        yield Build(f"filter{mask}", filter_kernel, constants, FILTER_WARPS, types=types)
+        for filtered in (False, True) if every else (True,):
+            constants = {"FILTERED": filtered, "MASKED": masked, "PART": SAMPLING_PART}
+            yield Build(f"draw{mask}{' filtered' if filtered else ''}", draw_kernel, constants, types=types)
+    yield Build("best_part", best_part_kernel, {"TILE": 128}, types=types)
