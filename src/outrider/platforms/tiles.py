@@ -64,3 +64,34 @@ INTERPRETER_INDEXER_TILES = IndexerTiles(key_tile=32, num_warps=4)
 def indexer_tiles(target: Architecture) -> IndexerTiles:
     """The largest that compile without spilling registers, in every format."""
     return _INDEXER[target.name]
+
+
+@dataclass(frozen=True)
+class ExpertTiles:
+    """One program: 128 weight rows against a block of at most `token_tile` pairs, `k_tile` of the inner dim at a time.
+
+    `k_tile` decides the order of a sum, so an architecture has one; the token tile does not show in the bits.
+    """
+
+    token_tile: int
+    k_tile: int
+    num_warps: int
+    num_stages: int
+
+
+_FEW_TOKENS = {
+    "gfx942": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=2),
+    "gfx950": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=2),
+    "sm_90": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=4),
+}
+_MANY_TOKENS = {
+    "gfx942": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=1),
+    "gfx950": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=2),
+    "sm_90": ExpertTiles(token_tile=128, k_tile=128, num_warps=8, num_stages=3),
+}
+INTERPRETER_EXPERT_TILES = ExpertTiles(token_tile=16, k_tile=128, num_warps=4, num_stages=1)
+
+
+def expert_tiles(target: Architecture, pairs: int, experts: int) -> ExpertTiles:
+    """For so many (token, expert) pairs: few an expert are bound by its bytes, many by arithmetic."""
+    return (_FEW_TOKENS if pairs <= 16 * experts else _MANY_TOKENS)[target.name]
