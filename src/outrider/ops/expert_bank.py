@@ -1,6 +1,6 @@
 """Routed experts of one layer as a checkpoint holds them: FP4 or FP8 bytes with E8M0 scales, all experts in one tensor.
 
-    FP4   E2M1, two a byte (low nibble = even k), a scale for 32 of one row:      W[i, k] = code[i, k] * scale[i, k // 32]
+    FP4   E2M1, two a byte (low nibble = even k), a scale for 32 of one row:  W[i, k] = code[i, k] * scale[i, k // 32]
     FP8   E4M3, a scale for a block of 128 x 128 (Base checkpoints):   W[i, k] = code[i, k] * scale[i // 128, k // 128]
 
 Scales are bytes, 2^(byte - 127), 255 is NaN. A byte of FP8 is half as large in FNUZ as in OCP (`fp8_dialect`).

@@ -87,7 +87,7 @@ _FEW_TOKENS = {
 _MANY_TOKENS = {
     "gfx942": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=1),
     "gfx950": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=2),
-    "sm_90": ExpertTiles(token_tile=128, k_tile=128, num_warps=8, num_stages=3),
+    "sm_90": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=3),
 }
 INTERPRETER_EXPERT_TILES = ExpertTiles(token_tile=16, k_tile=128, num_warps=4, num_stages=1)
 

@@ -18,6 +18,8 @@ from outrider.platforms.architectures import ARCHITECTURES
 KERNELS = {"combine", "gather_rows", "norm_rope_insert", "compress_insert"}
 KERNELS |= {"gathered_attention", "paged_attention", "merge"}
 KERNELS |= {"index_queries", "indexer_logits", "select_row", "count_digit", "count_chosen", "store_chosen"}
+KERNELS |= {"route_tokens", "route_by_table", "order_pairs", "block_map"}
+KERNELS |= {"stage_inputs", "expert_gate_up", "expert_down", "combine_experts"}
 
 
 def table(arch: str, *options: str) -> subprocess.CompletedProcess[str]:

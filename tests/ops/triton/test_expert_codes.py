@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-triton = pytest.importorskip("triton")
-tl = pytest.importorskip("triton.language")
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
 
 from outrider.ops.formats import decode_e2m1, decode_e8m0
 from outrider.ops.triton import expert_codes

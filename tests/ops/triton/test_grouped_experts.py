@@ -92,6 +92,7 @@ def test_bfloat16_in_and_out(form: str, device: str) -> None:
 def test_against_float64(form: str, device: str) -> None:
     """Not by way of the reference: the formula, with hidden values that only bfloat16 rounds."""
     problem = build(form, 3, device, dtype=torch.bfloat16)
+    problem = replace(problem, x=problem.x * 4)
     host = problem.on_cpu()
     total = torch.zeros(3, 256, dtype=torch.float64)
     beyond = False
@@ -99,7 +100,7 @@ def test_against_float64(form: str, device: str) -> None:
         for expert, share in zip(host.routes.selected[token], host.routes.shares[token], strict=True):
             gate_up, down = (w.double() for w in read_expert(host.bank, int(expert)))
             gate, up = (gate_up @ host.x[token].double()).chunk(2)
-            assert bool((gate > LIMIT).any()) and bool((up.abs() > LIMIT).any())
+            beyond |= bool((gate > LIMIT).any()) and bool((up.abs() > LIMIT).any())
             hidden = gate.clamp_max(LIMIT) * torch.sigmoid(gate.clamp_max(LIMIT)) * up.clamp(-LIMIT, LIMIT)
             total[token] += down @ (hidden * share)
     assert beyond

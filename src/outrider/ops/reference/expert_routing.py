@@ -73,7 +73,7 @@ def check_table(table: Tensor, token_ids: Tensor, router_logits: Tensor) -> None
 
 
 def route_tokens(router_logits: Tensor, bias: Tensor, topk: int, scaling: float, queries: Queries) -> Routes:
-    """router_logits: [T, E] float32, bias: [E] float32. Equal sums go to the lowest expert id; NaN counts as largest."""
+    """router_logits: [T, E] float32, bias: [E] float32. Equal sums go to the lowest id; NaN counts as largest."""
     check_router_logits(router_logits, queries, topk)
     scores = routing_scores(router_logits)
     return _routes(scores, select_experts(scores, bias, topk), scaling, queries)

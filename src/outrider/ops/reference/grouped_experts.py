@@ -52,7 +52,8 @@ def check_experts(x: Tensor, routes: Routes, bank: ExpertBank, shared: Tensor | 
     shape = routes.selected.shape
     if len(shape) != 2 or shape[0] != x.shape[0] or routes.shares.shape != shape:
         raise ValueError(
-            f"routes: selected {list(shape)}, shares {list(routes.shares.shape)}, expected [T, k] for {x.shape[0]} tokens"
+            f"routes: selected {list(shape)}, shares {list(routes.shares.shape)}, "
+            f"expected [T, k] for {x.shape[0]} tokens"
         )
     if routes.selected.dtype != torch.int32 or routes.shares.dtype != torch.float32:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Weights of experts, from their bytes to bfloat16 operands of a product, two values at a time.
 
-A word is 16 bits of a row: four FP4 codes, or two FP8 codes. Code i of every word of a tile is one operand, which meets
-the inputs k with k mod PARTS = i (`stage_inputs` lays them out so): no value of a row has to change places with another.
+A word is 16 bits of a row: four FP4 codes, or two FP8 codes. Code i of every word of a tile is one operand, which
+meets the inputs k with k mod PARTS = i (`stage_inputs` lays them out so): no value has to change places.
 A code's bits, moved to bfloat16's places, are the value off by a power of two. The block's scale, itself a power of
 two, is multiplied onto it, and with it 2^-40, so that no scale in use overflows; `UNSCALE` takes that back.
 

@@ -1,6 +1,6 @@
 """Grouped products of the experts, weights decoded in registers.
 
-    gate_up:  h[n] = share[n] * silu(min(w1 x, L)) * clamp(w3 x, -L, L)    rounded to bfloat16, then as FP8 with ROUND_TRIP
+    gate_up:  h[n] = share[n] * silu(min(w1 x, L)) * clamp(w3 x, -L, L)  rounded to bfloat16; then as FP8, ROUND_TRIP
     down:     y[n] = w2 h[n]                                              float32, stored at the pair's number
 
 n is a place in the expert-sorted order of pairs. One program takes 128 rows of an expert's weights (of gate and of up)

@@ -39,7 +39,7 @@ class Format(NamedTuple):
 
 
 def bank_format(bank: ExpertBank) -> Format:
-    """"fp4", or the dialect of FP8."""
+    """ "fp4", or the dialect of FP8."""
     return Format("fp4", 4) if bank.dialect is None else Format(FORMATS[bank.dialect], 2)
 
 
