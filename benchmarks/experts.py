@@ -3,10 +3,10 @@
     python benchmarks/experts.py [--tokens 1 8 16 32 64 4096] [--forms fp4 fp8] [--sweep] [--repeats 20]
 
 Random weights of 256 experts, 6 a token; arms alternate; medians; L2 flushed before each launch by reading 256 MB.
-Floor: bytes of the experts that anyone chose over the bandwidth of a plain copy measured in this run, or FLOP over a bfloat16
-product measured in this run; the larger counts. Up to 64 tokens the whole op is also timed inside a graph. torch:
-weights decoded to bfloat16 beforehand (so three or four times the bytes), one product an expert, at most 64 tokens.
-`--sweep`: other tiles for the grouped products, each checked to give the same bits.
+Floor: bytes of the experts that anyone chose over the bandwidth of a plain copy measured in this run, or FLOP over a
+bfloat16 product measured in this run; the larger counts. Up to 64 tokens the whole op is also timed inside a graph.
+torch: weights decoded to bfloat16 beforehand (so three or four times the bytes), one product an expert, at most 64
+tokens. `--sweep`: other tiles for the grouped products, each checked to give the same bits.
 """
 
 from __future__ import annotations
