@@ -11,10 +11,12 @@ from importlib.util import find_spec
 
 import torch
 
+from outrider.ops.expert_bank import ExpertBank
 from outrider.ops.formats import round_trip_fp4, round_trip_fp8
 from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference.attention import KeySlots, key_slots, sparse_attention
 from outrider.ops.reference.compressor import compress_index_keys, compress_insert, pool_windows
+from outrider.ops.reference.expert_routing import ExpertOrder, Routes, order_by_expert, route_by_table, route_tokens
 from outrider.ops.reference.experts import (
     ExpertWeights,
     expert_mlp,
@@ -23,6 +25,7 @@ from outrider.ops.reference.experts import (
     routing_scores,
     select_experts,
 )
+from outrider.ops.reference.grouped_experts import grouped_experts
 from outrider.ops.reference.hyper_connections import HcHeadWeights, HyperConnectionWeights, hc_head, mhc_post, mhc_pre
 from outrider.ops.reference.indexer import hadamard, indexer_scores, top_entries
 from outrider.ops.reference.linear import Linear
@@ -81,9 +84,12 @@ if _native:
 
 if find_spec("triton") is not None and torch.cuda.is_available():
     from outrider.ops.triton.compressor import compress_index_keys, compress_insert
+    from outrider.ops.triton.expert_order import order_by_expert
+    from outrider.ops.triton.expert_routing import route_by_table, route_tokens
     from outrider.ops.triton.gather_rows import gather_rows
     from outrider.ops.triton.gathered_attention import gathered_sparse_attention
     from outrider.ops.triton.greedy_head import greedy_tokens
+    from outrider.ops.triton.grouped_experts import grouped_experts
     from outrider.ops.triton.index_queries import index_queries
     from outrider.ops.triton.indexer_logits import indexer_logits
     from outrider.ops.triton.mhc_site import mhc_head, mhc_site
@@ -99,6 +105,8 @@ if find_spec("triton") is not None and torch.cuda.is_available():
 __all__ = [
     "Draws",
     "EntryKeys",
+    "ExpertBank",
+    "ExpertOrder",
     "ExpertWeights",
     "Fp8Rows",
     "HcHeadWeights",
@@ -111,6 +119,7 @@ __all__ = [
     "PagedRows",
     "Queries",
     "Rotation",
+    "Routes",
     "Rows",
     "Site",
     "Written",
@@ -125,6 +134,7 @@ __all__ = [
     "gather_rows",
     "gathered_sparse_attention",
     "greedy_tokens",
+    "grouped_experts",
     "hadamard",
     "hc_head",
     "index_queries",
@@ -139,6 +149,7 @@ __all__ = [
     "mtp_rows",
     "norm_rope_insert",
     "norm_rows",
+    "order_by_expert",
     "paged_sparse_attention",
     "philox_words",
     "pool_windows",
@@ -147,6 +158,8 @@ __all__ = [
     "rotation",
     "round_trip_fp4",
     "round_trip_fp8",
+    "route_by_table",
+    "route_tokens",
     "routed_experts",
     "routing_scores",
     "sample_tokens",

@@ -77,6 +77,19 @@ class LinearTiles:
     num_stages: int
 
 
+@dataclass(frozen=True)
+class ExpertTiles:
+    """One program: 128 weight rows against a block of at most `token_tile` pairs, `k_tile` of the inner dim at a time.
+
+    `k_tile` decides the order of a sum, so an architecture has one; the token tile does not show in the bits.
+    """
+
+    token_tile: int
+    k_tile: int
+    num_warps: int
+    num_stages: int
+
+
 _LINEAR_STAGES = {"gfx942": 2, "gfx950": 2, "sm_90": 4}
 INTERPRETER_LINEAR_TILES = LinearTiles(rows=64, tokens=16, num_warps=4, num_stages=1)
 _FILLS_A_GPU = 128  # tiles
@@ -90,3 +103,21 @@ def linear_tiles(target: Architecture, tokens: int, rows: int, splits: int) -> L
     if (rows // 128) * -(-tokens // 128) < _FILLS_A_GPU:
         return LinearTiles(64, 64, 4, stages)
     return LinearTiles(128, 128 if splits == 1 else 64, 8, stages - 1)  # splits need a second accumulator
+
+
+_FEW_TOKENS = {
+    "gfx942": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=2),
+    "gfx950": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=2),
+    "sm_90": ExpertTiles(token_tile=16, k_tile=128, num_warps=8, num_stages=4),
+}
+_MANY_TOKENS = {
+    "gfx942": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=1),
+    "gfx950": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=2),
+    "sm_90": ExpertTiles(token_tile=64, k_tile=128, num_warps=8, num_stages=3),
+}
+INTERPRETER_EXPERT_TILES = ExpertTiles(token_tile=16, k_tile=128, num_warps=4, num_stages=1)
+
+
+def expert_tiles(target: Architecture, pairs: int, experts: int) -> ExpertTiles:
+    """For so many (token, expert) pairs: few an expert are bound by its bytes, many by arithmetic."""
+    return (_FEW_TOKENS if pairs <= 16 * experts else _MANY_TOKENS)[target.name]

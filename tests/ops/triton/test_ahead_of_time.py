@@ -20,6 +20,8 @@ KERNELS |= {"gathered_attention", "paged_attention", "merge"}
 KERNELS |= {"index_queries", "indexer_logits", "select_row", "count_digit", "count_chosen", "store_chosen"}
 KERNELS |= {"scaled_linear", "greedy_head", "norm_rows", "quantize_rows", "mtp_rows", "swiglu_rows"}
 KERNELS |= {"mix", "site", "filter", "draw", "best_part"}
+KERNELS |= {"route_tokens", "route_by_table", "order_pairs", "block_map"}
+KERNELS |= {"stage_inputs", "expert_gate_up", "expert_down", "combine_experts"}
 
 
 def table(arch: str, *options: str) -> subprocess.CompletedProcess[str]:

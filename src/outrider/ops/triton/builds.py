@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.ops.triton.compressor import compress_insert_kernel, kernel_constants, warps_for
+from outrider.ops.triton.expert_order import PAIR_TILE, block_map_kernel, order_pairs_kernel
+from outrider.ops.triton.expert_products import combine_experts_kernel, expert_down_kernel, expert_gate_up_kernel
+from outrider.ops.triton.expert_routing import route_by_table_kernel, route_tokens_kernel
 from outrider.ops.triton.gather_rows import gather_rows_kernel
 from outrider.ops.triton.gathered_attention import gathered_attention_kernel
 from outrider.ops.triton.greedy_head import greedy_head_kernel
@@ -37,9 +40,10 @@ from outrider.ops.triton.sampling import (
 from outrider.ops.triton.sampling import PART as SAMPLING_PART
 from outrider.ops.triton.scaled_linear import scaled_linear_kernel
 from outrider.ops.triton.splits import merge_kernel
+from outrider.ops.triton.stage_inputs import COLUMNS, stage_inputs_kernel
 from outrider.ops.triton.topk_swa import combine_kernel
 from outrider.platforms.architectures import Architecture
-from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, indexer_tiles, linear_tiles
+from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, expert_tiles, indexer_tiles, linear_tiles
 
 _POINTERS = {
     **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
@@ -55,8 +59,12 @@ _POINTERS = {
     **dict.fromkeys(("write_slots", "slots"), "*i64"),
     **dict.fromkeys(("values_gates", "ape", "norm_weight", "partial"), "*fp32"),
     "partial_table": "*i32",
+    **dict.fromkeys(("x", "staged", "hidden", "shared"), "*bf16"),
+    **dict.fromkeys(("router_logits", "bias", "shares"), "*fp32"),
+    **dict.fromkeys(("selected", "offsets", "pairs", "block_experts", "block_starts"), "*i32"),
+    **dict.fromkeys(("table", "token_ids"), "*i64"),
 }
-_FLOATS = {"scale_log2e", "eps"}
+_FLOATS = {"scale_log2e", "eps", "scaling", "limit"}
 _ALIGNED = {
     *("num_heads", "row_stride", "window_row_stride", "entry_row_stride", "kv_stride", "topk_stride"),
     *("input_stride", "partial_stride"),
@@ -118,6 +126,8 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     yield from _row_norms(target, every=every)
     yield from _mhc(target, every=every)
     yield from _sampling(every=every)
+    yield from _routing(every=every)
+    yield from _experts(target, every=every)
 
 
 def _rows(name: str) -> dict[str, object]:
@@ -279,3 +289,36 @@ def _sampling(*, every: bool) -> Iterator[Build]:
             constants = {"FILTERED": filtered, "MASKED": masked, "PART": SAMPLING_PART}
             yield Build(f"draw{mask}{' filtered' if filtered else ''}", draw_kernel, constants, types=types)
     yield Build("best_part", best_part_kernel, {"TILE": 128}, types=types)
+
+
+def _routing(*, every: bool) -> Iterator[Build]:
+    for shape, experts in (("flash", 256), ("pro", 512)) if every else (("flash", 256),):
+        constants: dict[str, object] = {"TOPK": 6, "BLOCK_E": experts, "BLOCK_K": 8}
+        yield Build(f"route_tokens {shape}", route_tokens_kernel, constants, num_warps=1)
+        constants = {"TOKEN_TILE": 16, "BLOCK_E": experts}
+        yield Build(f"block_map {shape}", block_map_kernel, constants)
+    yield Build("route_by_table", route_by_table_kernel, {"TOPK": 6, "BLOCK_K": 8}, num_warps=1)
+    yield Build("order_pairs", order_pairs_kernel, {"TILE": PAIR_TILE})
+
+
+def _experts(target: Architecture, *, every: bool) -> Iterator[Build]:
+    """Decode blocks of FP4 experts; with `every` FP8 ones, prefill blocks and V4-Pro."""
+    ptx = target.backend == "cuda"
+    for shape, d, width in (("flash", 4096, 2048), ("pro", 7168, 3072)) if every else (("flash", 4096, 2048),):
+        staged: dict[str, object] = {"K": d, "PARTS": 4, "ROUND_TRIP": True, "COLUMNS": COLUMNS}
+        yield Build(f"stage_inputs {shape}", stage_inputs_kernel, staged)
+        combined: dict[str, object] = {"D": d, "TOPK": 6, "SHARED": True, "COLUMNS": COLUMNS}
+        yield Build(f"combine_experts {shape}", combine_experts_kernel, combined, types={"partial": "*fp32"})
+        for name in ("fp4", FORMATS[target.fp8]) if every else ("fp4",):
+            for pairs in (1, 1 << 20) if every else (1,):
+                tiles = expert_tiles(target, pairs, 256)
+                cut = {"FORMAT": name, "K_TILE": tiles.k_tile, "TOKEN_TILE": tiles.token_tile, "PTX": ptx}
+                gate_up = cut | {"K": d, "WIDTH": width, "TOPK": 6, "ROUND_TRIP": True}
+                down = cut | {"D": d, "K": width}
+                types = {"codes": "*i16", "scales": "*i32" if name == "fp4" else "*u8"}
+                for kernel, what, constants in (
+                    (expert_gate_up_kernel, "expert_gate_up", gate_up),
+                    (expert_down_kernel, "expert_down", down),
+                ):
+                    label = f"{what} {shape} {name} x {tiles.token_tile}"
+                    yield Build(label, kernel, constants, tiles.num_warps, tiles.num_stages, matrix=True, types=types)

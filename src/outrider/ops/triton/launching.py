@@ -8,11 +8,14 @@ from torch import Tensor
 from outrider.ops.triton.arithmetic import INTERPRETED
 from outrider.platforms.architectures import gpu_architecture
 from outrider.platforms.tiles import (
+    INTERPRETER_EXPERT_TILES,
     INTERPRETER_INDEXER_TILES,
     INTERPRETER_TILES,
     AttentionTiles,
+    ExpertTiles,
     IndexerTiles,
     attention_tiles,
+    expert_tiles,
     indexer_tiles,
 )
 
@@ -33,6 +36,18 @@ def indexer_tiles_for(device: torch.device) -> IndexerTiles:
     if device.type == "cpu":
         return INTERPRETER_INDEXER_TILES
     return indexer_tiles(gpu_architecture(device))
+
+
+def expert_tiles_for(device: torch.device, pairs: int, experts: int) -> ExpertTiles:
+    """As `tiles_for`, of the experts' products for so many (token, expert) pairs."""
+    if device.type == "cpu":
+        return INTERPRETER_EXPERT_TILES
+    return expert_tiles(gpu_architecture(device), pairs, experts)
+
+
+def has_ptx(device: torch.device) -> bool:
+    """Whether kernels on this device may hold NVIDIA's assembly."""
+    return device.type == "cuda" and gpu_architecture(device).backend == "cuda"
 
 
 def has_kernels(x: Tensor) -> bool:
