@@ -41,7 +41,7 @@ $(VENV)/.installed: pyproject.toml tools/environment.py
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[cpu,server,dev]'
+	$(PIP) install --quiet --editable '.[cpu,server,bench,dev]'
 	@touch $@
 
 clean:
