@@ -53,13 +53,13 @@ def _loads(report: dict[str, Any]) -> list[str]:
 
 
 def _draw_speed(axes: Axes, report: dict[str, Any]) -> None:
-    for name in report["cells"][0]["arms"]:
+    for number, name in enumerate(report["cells"][0]["arms"]):
         points = [
             (arm["tokens_per_second_per_user"]["median"], arm["output_tokens_per_second"]["median"], load)
             for load, cell in zip(_loads(report), report["cells"], strict=True)
             if (arm := cell["arms"][name])["tokens_per_second_per_user"] is not None
         ]
-        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], marker="o", label=name)
+        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], marker="o", color=f"C{number}", label=name)
         for x, y, load in points:
             axes.annotate(load, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
     axes.set(xlabel="tokens/s of a user (1 / median TPOT)", ylabel="output tokens/s of all", xlim=(0, None))
@@ -71,14 +71,17 @@ def _draw_speed(axes: Axes, report: dict[str, Any]) -> None:
 def _draw_ratio(axes: Axes, report: dict[str, Any]) -> None:
     loads = _loads(report)
     names = list(report["cells"][0]["arms"])
-    for name in names[1:]:
+    for number, name in enumerate(names[1:], 1):
         ratios = [cell["arms"][name]["ratio"] for cell in report["cells"]]
         middle = [ratio["median"] for ratio in ratios]
         below = [ratio["median"] - ratio["low"] for ratio in ratios]
         above = [ratio["high"] - ratio["median"] for ratio in ratios]
-        axes.errorbar(range(len(loads)), middle, yerr=(below, above), marker="o", capsize=3, label=name)
+        axes.errorbar(
+            range(len(loads)), middle, yerr=(below, above), marker="o", capsize=3, color=f"C{number}", label=name
+        )
     axes.axhline(1.0, color="black", linewidth=1)
     axes.set_xticks(range(len(loads)), loads)
+    axes.set_ylim(bottom=0)
     unit = "requests a second" if report["cells"][0]["concurrency"] is None else "requests at a time"
     axes.set(xlabel=unit, ylabel=f"output tokens/s, ratio to {names[0]}")
     if names[1:]:
