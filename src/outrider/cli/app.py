@@ -60,3 +60,15 @@ def kernels(
         from outrider.cli.kernels import kernels as show
 
     show(arch, every)
+
+
+@app.command()
+def doctor(
+    self_test: Annotated[bool, typer.Option("--self-test/--no-self-test", help="Run the ten-second test.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show platform, backends, memory and versions, and test them; exit code 1 if something is wrong."""
+    with slow_import():
+        from outrider.cli.doctor import doctor as examine
+
+    examine(self_test, json_output)

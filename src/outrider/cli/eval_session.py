@@ -238,9 +238,7 @@ def _show_variants(report: dict[str, Any], console: Console) -> None:
         "logits error: root mean square of the difference over the standard deviation of the float32 logits",
     ]
     if report["expert_dtype_of_the_checkpoint"] == "fp4":
-        lines.append(
-            "the experts of this checkpoint are FP4 on disk, in every row: rounding them again does nothing"
-        )
+        lines.append("the experts of this checkpoint are FP4 on disk, in every row: rounding them again does nothing")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

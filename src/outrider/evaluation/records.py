@@ -13,7 +13,7 @@ from outrider.config import ConfigError
 
 @dataclass(frozen=True)
 class Record:
-    """One answer of one arm. shots: examples in its prompt. accepted: drafts that stood; drafts: passes that had any."""
+    """One answer of one arm. shots: examples in its prompt. drafts: passes with any; accepted: drafts that stood."""
 
     arm: str
     index: int
