@@ -86,9 +86,11 @@ def _kernels() -> Check:
         path = Path(folder) / "logits.pt"
         code = "import sys; sys.modules['numba'] = sys.modules['triton'] = None; "
         code += "from outrider.cli.self_test import write_layer_logits; write_layer_logits(sys.argv[1])"
-        child = subprocess.run(
-            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=_CHILD_SECONDS
-        )
+        command = [sys.executable, "-c", code, str(path)]
+        try:
+            child = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Check(name, False, f"the reference took more than {_CHILD_SECONDS} s")
         if child.returncode:
             return Check(name, False, f"the reference failed: {(child.stderr.strip().splitlines() or ['?'])[-1]}")
         expected = torch.load(path, weights_only=True)
