@@ -53,6 +53,7 @@ async def openai_figures(url: str, model: str, prompts: list[BenchPrompt], concu
                         tokens = chunk.usage.completion_tokens
                 return sent, arrivals[0], arrivals[-1], tokens
 
+        await client.models.list()  # opens the connection, as our client's look at the metrics does
         start = time.perf_counter()
         found = await asyncio.gather(*(one(prompt) for prompt in prompts))
     return {
