@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import RunCli
 
-from outrider.evaluation import run
-from outrider.evaluation.records import Record, Records
-
 SMALL = ("--limit", 2, "--max-tokens", 6, "--max-model-len", 512)
 
 
@@ -74,9 +71,3 @@ def test_quantisation(cli: RunCli, model_folder: Path) -> None:
 def test_refusals(cli: RunCli, arguments: tuple[str, ...], words: str) -> None:
     result = cli("eval", *arguments)
     assert result.code == 2 and words in result.err
-
-
-def test_only_what_is_missing_is_asked() -> None:
-    records = Records(None, {})
-    records.add(Record("off", 0, "", (1,), "stop", 0, strict=True, flexible=True))
-    assert list(run.differences(records, ["off"], 1)) == []
