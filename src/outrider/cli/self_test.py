@@ -82,22 +82,26 @@ def _kernels() -> Check:
     used = sorted(set(ops.backends().values()) - {"reference"})
     if not used:
         return Check(name, None, "every op is the reference")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "logits.pt"
-        code = "import sys; sys.modules['numba'] = sys.modules['triton'] = None; "
-        code += "from outrider.cli.self_test import write_layer_logits; write_layer_logits(sys.argv[1])"
-        command = [sys.executable, "-c", code, str(path)]
-        try:
-            child = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_SECONDS)
-        except subprocess.TimeoutExpired:
-            return Check(name, False, f"the reference took more than {_CHILD_SECONDS} s")
-        if child.returncode:
-            return Check(name, False, f"the reference failed: {(child.stderr.strip().splitlines() or ['?'])[-1]}")
-        expected = torch.load(path, weights_only=True)
+    try:
+        expected = _reference_logits()
+    except (subprocess.SubprocessError, OSError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        return Check(name, False, f"the reference failed: {said}")
     found = layer_logits()
     error = float((found - expected).abs().max() / expected.abs().max())
     detail = f"{', '.join(used)}: largest error {error:.1e} of the largest logit (at most {LARGEST_ERROR:g})"
     return Check(name, error <= LARGEST_ERROR, detail)  # NaN is not
+
+
+def _reference_logits() -> Tensor:
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "logits.pt")
+        code = "import sys; sys.modules['numba'] = sys.modules['triton'] = None; "
+        code += "from outrider.cli.self_test import write_layer_logits; write_layer_logits(sys.argv[1])"
+        command = [sys.executable, "-c", code, path]
+        subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_SECONDS, check=True)
+        found: Tensor = torch.load(path, weights_only=True)
+        return found
 
 
 def write_layer_logits(path: str) -> None:
