@@ -52,7 +52,7 @@ results: $(VENV)/.installed-dev
 	$(BIN)/outrider bench plot $(RESULTS)/latency_cpu.json
 	$(BIN)/outrider bench plot $(RESULTS)/serve_cpu.json
 	$(BIN)/outrider eval --arms off,auto -o $(RESULTS)/eval_arithmetic.json
-	$(BIN)/outrider eval --quantisation --limit 40 -o $(RESULTS)/quantisation.json
+	$(BIN)/outrider eval --quantisation --limit 20 -o $(RESULTS)/quantisation.json
 	$(BIN)/python benchmarks/client_crosscheck.py --json $(RESULTS)/client_crosscheck.json
 
 clean:

@@ -40,7 +40,7 @@ def evaluate(
         typer.Option(
             min=0,
             max=100,
-            help="Examples in front of a question (default: 8; of arithmetic none, but for --quantisation).",
+            help="Examples in front of a question (default: 8; of arithmetic none, with --quantisation 4).",
             rich_help_panel=_TASK,
         ),
     ] = None,
@@ -88,7 +88,7 @@ def evaluate(
         dataset=dataset,
         examples=examples,
         # with short prompts the indexer has nothing to choose from, and its rounding does nothing
-        shots=8 if quantisation and shots is None else shots,
+        shots=4 if quantisation and shots is None else shots,
         limit=limit,
         chat=chat,
         max_tokens=max_tokens,

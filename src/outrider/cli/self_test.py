@@ -84,8 +84,8 @@ def _kernels() -> Check:
         return Check(name, None, "every op is the reference")
     try:
         expected = _reference_logits()
-    except (subprocess.SubprocessError, OSError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+    except (subprocess.SubprocessError, OSError) as failure:
+        said = (getattr(failure, "stderr", None) or str(failure)).strip().splitlines()[-1]
         return Check(name, False, f"the reference failed: {said}")
     found = layer_logits()
     error = float((found - expected).abs().max() / expected.abs().max())
