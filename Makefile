@@ -2,6 +2,7 @@
 # make test   ruff, mypy and all tests
 # make test-kernels   the GPU kernels alone: all tests in Triton's interpreter, and every configuration compiled
 # make lint   ruff and mypy
+# make results   measure the shipped model again, on a quiet machine: half an hour, into benchmarks/results
 # make clean  remove the virtual environment and everything that was generated
 #
 # Uses a virtual environment in .venv. PyTorch is installed there only if $(PYTHON) has no supported one of its own.
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_PROMPT ?= There are 317 books in a small library. People give it 34 more books. \
 Then the library lends out 58 books. How many books does the library have now?
 
-.PHONY: help demo test test-kernels lint clean
+.PHONY: help demo test test-kernels lint results clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,8 +42,18 @@ $(VENV)/.installed: pyproject.toml tools/environment.py
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[cpu,server,dev]'
+	$(PIP) install --quiet --editable '.[cpu,server,bench,dev]'
 	@touch $@
+
+RESULTS := benchmarks/results
+results: $(VENV)/.installed-dev
+	$(BIN)/outrider bench latency --dataset arithmetic --batch-size 1,2,4,8 --arms off,fixed:2,fixed:3,auto -o $(RESULTS)/latency_cpu.json
+	$(BIN)/outrider bench serve --arms off,fixed:2,auto --concurrency 1,2,4,8 -o $(RESULTS)/serve_cpu.json
+	$(BIN)/outrider bench plot $(RESULTS)/latency_cpu.json
+	$(BIN)/outrider bench plot $(RESULTS)/serve_cpu.json
+	$(BIN)/outrider eval --arms off,auto -o $(RESULTS)/eval_arithmetic.json
+	$(BIN)/outrider eval --quantisation --limit 20 -o $(RESULTS)/quantisation.json
+	$(BIN)/python benchmarks/client_crosscheck.py --json $(RESULTS)/client_crosscheck.json
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from outrider.assets import shipped_model
+from outrider.bench.environment import environment_report
 from outrider.checkpoint.reader import Checkpoint
-from outrider.cli.timed_run import environment_report
 from outrider.config import EngineConfig, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.engine.loading import load_model, load_tokenizer

@@ -22,9 +22,10 @@ from transformers import DeepseekV4ForCausalLM
 
 from outrider import ops
 from outrider.assets import shipped_model
+from outrider.bench.environment import environment_report
 from outrider.checkpoint.reader import Checkpoint
 from outrider.checkpoint.writer import write_checkpoint
-from outrider.cli.timed_run import environment_report, run_once
+from outrider.cli.timed_run import run_once
 from outrider.config import EngineConfig, parse_model_config
 from outrider.engine.loading import load_model, load_tokenizer
 from outrider.evaluation.arithmetic import problems

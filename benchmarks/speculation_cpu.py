@@ -24,8 +24,10 @@ from torch import Tensor
 
 from outrider import ops
 from outrider.assets import shipped_model
+from outrider.bench.distinct import distinct_share
+from outrider.bench.environment import environment_report
 from outrider.checkpoint.reader import Checkpoint
-from outrider.cli.timed_run import TimedRun, distinct_share, environment_report, run_once
+from outrider.cli.timed_run import TimedRun, run_once
 from outrider.config import EngineConfig, SpeculativeConfig
 from outrider.engine.engine import Engine
 from outrider.engine.loading import load_model, load_tokenizer

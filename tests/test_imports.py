@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cli": EVERYTHING,
     "server": ("engine", "text", "sampling", "config"),
     "bench": ("engine", "text", "sampling", "config"),
-    "evaluation": ("engine", "text", "sampling", "config"),
+    "evaluation": ("bench", "engine", "text", "sampling", "config"),  # the arms, and what repeats in a text
     "engine": (
         "speculative",
         "sampling",

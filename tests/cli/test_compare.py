@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import RunCli
 
+from outrider.bench.distinct import distinct_share
 from outrider.cli import compare
 from outrider.cli.compare import Arm, Comparison, first_difference
-from outrider.cli.timed_run import TimedRun, distinct_share
+from outrider.cli.timed_run import TimedRun
 from outrider.speculative.statistics import SpeculationStatistics
 
 

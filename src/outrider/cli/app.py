@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from outrider.cli.bench import bench
+from outrider.cli.eval import evaluate
 from outrider.cli.generate import generate
 from outrider.cli.interrupts import slow_import
 from outrider.cli.serve import SETTINGS, serve
@@ -31,6 +33,8 @@ def _program(
 
 
 app.command()(generate)
+app.command(name="eval")(evaluate)
+app.add_typer(bench, name="bench")
 app.command(context_settings=SETTINGS)(serve)
 
 
@@ -56,3 +60,15 @@ def kernels(
         from outrider.cli.kernels import kernels as show
 
     show(arch, every)
+
+
+@app.command()
+def doctor(
+    self_test: Annotated[bool, typer.Option("--self-test/--no-self-test", help="Run the ten-second test.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show platform, backends, memory and versions, and test them; exit code 1 if something is wrong."""
+    with slow_import():
+        from outrider.cli.doctor import doctor as examine
+
+    examine(self_test, json_output)

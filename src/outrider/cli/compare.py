@@ -13,9 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from outrider.bench.distinct import distinct_share
+from outrider.bench.environment import environment_report
 from outrider.cli.session import Session
 from outrider.cli.terminal import progress_bar
-from outrider.cli.timed_run import TimedRun, distinct_share, environment_report, run_once, statistics_report
+from outrider.cli.timed_run import TimedRun, run_once, statistics_report
 from outrider.engine.request import StepOutput
 
 

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.cli.engine_options import (
+    ENGINE,
+    ExactQat,
+    GpuMemoryUtilization,
+    IndexerDtype,
+    KvCacheDtype,
+    MaxModelLen,
+    MaxNumBatchedTokens,
+    Model,
+)
 from outrider.cli.interrupts import slow_import
 
 if TYPE_CHECKING:
@@ -17,14 +27,12 @@ if TYPE_CHECKING:
     from outrider.config import SpeculativeConfig
     from outrider.speculative.depth_controller import ControllerReport
 
-_SAMPLING, _SPECULATION, _ENGINE, _OUTPUT = "Sampling", "Speculation", "Engine", "Output"
+_SAMPLING, _SPECULATION, _OUTPUT = "Sampling", "Speculation", "Output"
 
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue; - reads it from standard input.")],
-    model: Annotated[
-        str | None, typer.Option(help="Checkpoint folder or hub id (default: the one that ships).")
-    ] = None,
+    model: Model = None,
     chat: Annotated[bool, typer.Option("--chat", help="Treat the prompt as a user's turn and answer it.")] = False,
     max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 256,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")] = False,
@@ -53,54 +61,22 @@ def generate(
     pairs: Annotated[
         int, typer.Option(min=2, max=100, help="Timed runs of each arm in --compare.", rich_help_panel=_SPECULATION)
     ] = 3,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Most tokens, prompt included (default: the model's).", rich_help_panel=_ENGINE)
-    ] = None,
+    max_model_len: MaxModelLen = None,
     max_num_seqs: Annotated[
-        int, typer.Option(help="Requests at a time that memory is set aside for.", rich_help_panel=_ENGINE)
+        int, typer.Option(help="Requests at a time that memory is set aside for.", rich_help_panel=ENGINE)
     ] = 1,
-    max_num_batched_tokens: Annotated[
-        int, typer.Option(help="Rows of a step: a longer prompt is computed in chunks.", rich_help_panel=_ENGINE)
-    ] = 256,
-    gpu_memory_utilization: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the available memory (on the CPU: of the machine's) for weights, cache and workspace: more "
-            "than 0, at most 1 (default: 0.9).",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    kv_cache_dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|fp8|bf16|float32",
-            help="Rounding of cached KV rows; auto is what the model was trained with. The CPU stores float32 whatever "
-            "the rounding.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = "auto",
-    indexer_dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="fp4|fp8|bf16|float32",
-            help="Rounding of the indexer's keys and queries; fp4 is what the model was trained with. The CPU stores "
-            "float32 whatever the rounding.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = "fp4",
-    exact_qat: Annotated[
-        bool,
-        typer.Option(
-            "--exact-qat", help="Round activations to FP8 too, as in training (slower).", rich_help_panel=_ENGINE
-        ),
-    ] = False,
+    max_num_batched_tokens: MaxNumBatchedTokens = 256,
+    gpu_memory_utilization: GpuMemoryUtilization = None,
+    kv_cache_dtype: KvCacheDtype = "auto",
+    indexer_dtype: IndexerDtype = "fp4",
+    exact_qat: ExactQat = False,
     enable_prefix_caching: Annotated[
         bool,
         typer.Option(
             "--enable-prefix-caching/--no-enable-prefix-caching",
             help="Reuse computed prompts. Off here: one request has nobody to share with, and runs of --compare would "
             "skip their prompts.",
-            rich_help_panel=_ENGINE,
+            rich_help_panel=ENGINE,
         ),
     ] = False,
     show_drafts: Annotated[
@@ -198,7 +174,8 @@ def _generate(session: Session, stats: bool) -> None:
 def _report(session: Session, run: TimedRun, depth: ControllerReport | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from outrider.cli.timed_run import environment_report, statistics_report
+    from outrider.bench.environment import environment_report
+    from outrider.cli.timed_run import statistics_report
 
     return {
         "text": session.tokenizer.decode(run.token_ids),
@@ -216,7 +193,7 @@ def _report(session: Session, run: TimedRun, depth: ControllerReport | None) -> 
 
 
 def _summary(session: Session, run: TimedRun, depth: ControllerReport | None) -> str:
-    from outrider.cli.timed_run import distinct_share
+    from outrider.bench.distinct import distinct_share
 
     speed = "-" if run.tokens_per_second is None else f"{run.tokens_per_second:.1f}"
     lines = [

@@ -6,9 +6,18 @@ from typing import Annotated
 
 import typer
 
+from outrider.cli.engine_options import (
+    ENGINE,
+    ExactQat,
+    GpuMemoryUtilization,
+    IndexerDtype,
+    KvCacheDtype,
+    MaxModelLen,
+    MaxNumBatchedTokens,
+)
 from outrider.cli.interrupts import slow_import
 
-_SERVER, _SPECULATION, _ENGINE = "Server", "Speculation", "Engine"
+_SERVER, _SPECULATION = "Server", "Speculation"
 SETTINGS = {"token_normalize_func": lambda name: name.replace("_", "-")}
 
 
@@ -46,49 +55,27 @@ def serve(
             rich_help_panel=_SPECULATION,
         ),
     ] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Most tokens, prompt included (default: the model's).", rich_help_panel=_ENGINE)
-    ] = None,
-    max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.", rich_help_panel=_ENGINE)] = 8,
-    max_num_batched_tokens: Annotated[
-        int, typer.Option(help="Rows of a step, drafts included.", rich_help_panel=_ENGINE)
-    ] = 256,
+    max_model_len: MaxModelLen = None,
+    max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.", rich_help_panel=ENGINE)] = 8,
+    max_num_batched_tokens: MaxNumBatchedTokens = 256,
     max_prefill_tokens: Annotated[
-        int, typer.Option(help="Of them, for prompts while others decode.", rich_help_panel=_ENGINE)
+        int, typer.Option(help="Of them, for prompts while others decode.", rich_help_panel=ENGINE)
     ] = 256,
-    gpu_memory_utilization: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the available memory for weights, cache and workspace: more than 0, at most 1 "
-            "(default: 0.9).",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
+    gpu_memory_utilization: GpuMemoryUtilization = None,
     enable_prefix_caching: Annotated[
         bool,
         typer.Option(
             "--enable-prefix-caching/--no-enable-prefix-caching",
             help="Reuse computed prompts.",
-            rich_help_panel=_ENGINE,
+            rich_help_panel=ENGINE,
         ),
     ] = True,
     seed: Annotated[
-        int | None, typer.Option(help="Of requests that name none (default: drawn).", rich_help_panel=_ENGINE)
+        int | None, typer.Option(help="Of requests that name none (default: drawn).", rich_help_panel=ENGINE)
     ] = None,
-    kv_cache_dtype: Annotated[
-        str,
-        typer.Option(metavar="auto|fp8|bf16|float32", help="Rounding of cached KV rows.", rich_help_panel=_ENGINE),
-    ] = "auto",
-    indexer_dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="fp4|fp8|bf16|float32", help="Rounding of the indexer's keys and queries.", rich_help_panel=_ENGINE
-        ),
-    ] = "fp4",
-    exact_qat: Annotated[
-        bool,
-        typer.Option("--exact-qat", help="Round activations to FP8 too, as in training.", rich_help_panel=_ENGINE),
-    ] = False,
+    kv_cache_dtype: KvCacheDtype = "auto",
+    indexer_dtype: IndexerDtype = "fp4",
+    exact_qat: ExactQat = False,
 ) -> None:
     """Serve DeepSeek-V4 over OpenAI's HTTP API."""
     from outrider.config import parse_engine_config, parse_numerics, parse_speculative_config

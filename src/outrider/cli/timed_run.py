@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter
 from typing import Any
-
-import torch
 
 from outrider.engine.engine import Engine
 from outrider.engine.request import FinishReason, StepOutput
@@ -64,12 +58,6 @@ def run_once(
     )
 
 
-def distinct_share(token_ids: Sequence[int], n: int = 4) -> float | None:
-    """Share of distinct n-grams among all of them; low for a text that loops, whose drafts are too easy."""
-    grams = list(zip(*(token_ids[i:] for i in range(n)), strict=False))
-    return len(set(grams)) / len(grams) if grams else None
-
-
 def statistics_report(statistics: SpeculationStatistics) -> dict[str, Any]:
     """Counts and rates of one request, as they stand in --json."""
     return {
@@ -81,25 +69,3 @@ def statistics_report(statistics: SpeculationStatistics) -> dict[str, Any]:
         "acceptance_per_position": statistics.acceptance_per_position,
         "acceptance_given_previous": statistics.conditional_acceptance,
     }
-
-
-def environment_report() -> dict[str, Any]:
-    """The machine and the versions that a time belongs to."""
-    return {
-        "machine": {"processor": _processor(), "system": platform.system(), "threads": torch.get_num_threads()},
-        "versions": {
-            "outrider": version("outrider"),
-            "torch": torch.__version__,
-            "python": ".".join(map(str, sys.version_info[:3])),
-        },
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

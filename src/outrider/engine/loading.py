@@ -30,6 +30,7 @@ from outrider.text.tokenizer import IncrementalDetokenizer, Tokenizer
 log = logging.getLogger("outrider")
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+Rewrite = Callable[[str, Tensor], Tensor]  # (logical name, float32 weight) -> another
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,11 @@ def load_model(
     numerics: Numerics | None = None,
     progress: Progress | None = None,
     engines: int = 1,
+    rewrite: Rewrite | None = None,
 ) -> LoadedModel:
     """Reads the weights, dequantised to float32; the MTP layer only if an engine is to speculate.
+
+    `rewrite`: puts another weight of the same shape in the place of one that was read.
 
     A checkpoint without one, or one that does not fit into memory together with the caches of `engines` engines, is
     refused before any weight is read; the memory plan is logged. Raises CheckpointError and ConfigError.
@@ -88,7 +92,8 @@ def load_model(
     with_drafter = speculative_config is not None
     names = [name for name in checkpoint.weight_names() if with_drafter or not name.startswith("mtp.")]
     numerics = numerics or Numerics()
-    weights = _TakenOnce(checkpoint.iter_weights(names, progress))
+    read = checkpoint.iter_weights(names, progress)
+    weights = _TakenOnce(read if rewrite is None else ((name, rewrite(name, weight)) for name, weight in read))
     transformer = Transformer(checkpoint.config, weights, numerics)
     mtp = MultiTokenPredictor(transformer, weights, numerics) if with_drafter else None
     return LoadedModel(transformer, mtp, plan, plan.resolved(options))

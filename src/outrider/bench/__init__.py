@@ -1,0 +1,1 @@
+"""Speed as users see it: arms in alternation, in this process or over HTTP."""
