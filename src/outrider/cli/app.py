@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from outrider.cli.chat import chat
 from outrider.cli.generate import generate
 from outrider.cli.interrupts import slow_import
 from outrider.cli.serve import SETTINGS, serve
@@ -31,6 +32,7 @@ def _program(
 
 
 app.command()(generate)
+app.command()(chat)
 app.command(context_settings=SETTINGS)(serve)
 
 
