@@ -37,7 +37,9 @@ FREE = {
             "filter": [{"function": "regex", "regex_pattern": "#### (-?[0-9.,]+)"}, {"function": "take_first"}],
         }
     ],
-    "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "regexes_to_ignore": [","]}],
+    "metric_list": [
+        {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "regexes_to_ignore": [","]}
+    ],
 }
 TASKS: dict[str, dict[str, Any]] = {
     "free": {**FREE, "doc_to_text": "Question: {{question}}\nAnswer:"},
@@ -57,7 +59,7 @@ RUNS = (("local-completions", "completions", "free"), ("local-completions", "com
 def write_tasks(folder: Path, count: int) -> None:
     """Problems and task files (JSON is YAML)."""
     rows = []
-    for problem in problems(seed=20261203, count=count, split="heldout"):
+    for problem in problems(seed=20261203, count=count, split="train"):
         final = extract_answer(problem.answer)
         assert final is not None
         worked = problem.answer.rpartition("\n")[0]
@@ -107,7 +109,12 @@ def evaluate(lm_eval: Path, folder: Path, url: str, model: str, path: str, task:
     command = [str(lm_eval), "run", "--model", model, "--tasks", f"arithmetic_{task}", "--include_path", str(folder)]
     command += ["--model_args", ",".join(f"{key}={value}" for key, value in arguments.items())]
     command += ["--output_path", str(out), "--log_samples", *(["--apply_chat_template"] if task == "chat" else [])]
-    environment = {**os.environ, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
+    environment = {
+        **os.environ,
+        "OPENAI_API_KEY": "none",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(folder / "cache"),
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-4000:])
@@ -132,7 +139,8 @@ def main() -> None:
             with server(*arm) as url:
                 for model, path, task in RUNS:
                     found.setdefault(task, []).append(evaluate(options.lm_eval, folder, url, model, path, task))
-    print(f"{options.problems} held-out problems; score without speculation, with it, answers that are identical")
+    print(f"{options.problems} problems of kinds that the model was trained on")
+    print("score without speculation, with it; answers that are identical")
     failed = False
     for model, _, task in RUNS:
         (plain, plain_answers), (drafted, drafted_answers) = found[task]

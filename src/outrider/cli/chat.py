@@ -33,7 +33,9 @@ def chat(
     thinking: Annotated[bool, typer.Option("--thinking", help="Let the model reason before it answers.")] = False,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="64 bits; drawn for every answer if not given.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer (default: the context's end).")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens of an answer (default: the context's end).")
+    ] = None,
     max_model_len: Annotated[
         int | None, typer.Option(help="Most tokens of the conversation (default: the model's).")
     ] = None,
@@ -41,7 +43,7 @@ def chat(
         str | None,
         typer.Option(
             metavar="JSON",
-            help=f"As for `outrider serve` (default: {DEFAULT_DEPTH} drafts a step if the checkpoint has an MTP layer).",
+            help=f"As for `outrider serve` (default: {DEFAULT_DEPTH} drafts a step if there is an MTP layer).",
         ),
     ] = None,
     show_drafts: Annotated[
@@ -79,7 +81,12 @@ def _engine_answers(
 
     speculation = None if speculative_config is None else parse_speculative_config(speculative_config)
     options = parse_engine_config(
-        {"max_model_len": max_model_len, "max_num_seqs": 1, "max_num_batched_tokens": 256, "enable_prefix_caching": True}
+        {
+            "max_model_len": max_model_len,
+            "max_num_seqs": 1,
+            "max_num_batched_tokens": 256,
+            "enable_prefix_caching": True,
+        }
     )
     most = 1 << 20 if max_tokens is None else max_tokens
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=most)

@@ -126,8 +126,8 @@ class ServerAnswers:
 
         data = None if body is None else json.dumps(body).encode()
         try:
-            request = Request(self._url + path, data, self._headers)  # noqa: S310
-            with urlopen(request, timeout=SILENCE_SECONDS) as response:  # noqa: S310
+            request = Request(self._url + path, data, self._headers)
+            with urlopen(request, timeout=SILENCE_SECONDS) as response:
                 yield from response
         except HTTPError as error:
             raise ChatError(_told(error.read(), f"{self._url}{path}: HTTP status {error.code}")) from None

@@ -46,9 +46,7 @@ def split_step(output: StepOutput) -> list[StepOutput]:
     drafted = replace(
         output, token_ids=output.token_ids[:count], finish_reason=None, logprobs=logprobs and logprobs[:count]
     )
-    own = replace(
-        output, token_ids=output.token_ids[count:], accepted_drafts=0, logprobs=logprobs and logprobs[count:]
-    )
+    own = replace(output, token_ids=output.token_ids[count:], accepted_drafts=0, logprobs=logprobs and logprobs[count:])
     return [drafted, own]
 
 

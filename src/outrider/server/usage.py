@@ -9,9 +9,7 @@ from typing import Any
 from outrider.engine.request import Request
 
 
-def usage_body(
-    groups: Sequence[Sequence[Request]], completion_tokens: int, reasoning_tokens: int
-) -> dict[str, Any]:
+def usage_body(groups: Sequence[Sequence[Request]], completion_tokens: int, reasoning_tokens: int) -> dict[str, Any]:
     """groups: the continuations of each prompt. A prompt counts once, whatever n is. reasoning_tokens: those of
     completion_tokens that went into thinking, `</think>` included."""
     prompt_tokens = sum(group[0].prompt_length for group in groups)
