@@ -1,6 +1,6 @@
 """lm-evaluation-harness against a running server with the shipped model: over both APIs, without and with speculation.
 
-    python -m venv LM_EVAL && LM_EVAL/bin/pip install 'lm-eval[api]'
+    python -m venv LM_EVAL && LM_EVAL/bin/pip install 'lm-eval[api]' transformers
     python -m benchmarks.lm_eval_server LM_EVAL/bin/lm_eval
 
 The harness is unmodified (0.4.13 when this was written). Its tasks are made here, from our own generator of word
