@@ -27,6 +27,8 @@ BAD_FIELDS = [
     ({"temperature": -1}, "temperature"),
     ({"temperature": "0"}, "temperature"),
     ({"temperature": True}, "temperature"),
+    ({"temperature": 5e-324}, "temperature"),
+    ({"repetition_penalty": 5e-324}, "repetition_penalty"),
     ({"top_p": 0}, "top_p"),
     ({"top_k": 2**40}, "top_k"),
     ({"n": 0}, "n"),

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.serving import QUESTION, Api
+from tests.server.serving import QUESTION, Api, shipped
 
 from outrider.server.chat import _Message
+from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.continuation import Growth
+from outrider.text.encoding import encode_chat
 from outrider.text.output_parser import OutputParser
 
 PATH = "/v1/chat/completions"
 ASKED = [{"role": "user", "content": QUESTION}]
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+THINK_END_ID = shipped()[1].think_end_id
+NO_THINK_END = {str(THINK_END_ID): -100, "1": -100}
 CALL = (
     'One moment.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="add">\n'
     '<｜DSML｜parameter name="to" string="true">you 你</｜DSML｜parameter>\n'
@@ -33,9 +38,9 @@ def answer(api: Api, **body: Any) -> dict[str, Any]:
 def test_the_shipped_model_answers(api: Api) -> None:
     found = answer(api)
     choice = found["choices"][0]
-    assert choice["message"]["role"] == "assistant" and choice["message"]["content"].endswith("#### 351")
+    assert choice["message"]["role"] == "assistant" and choice["message"]["content"]
     assert choice["finish_reason"] == "stop"
-    assert found["usage"]["speculation"]["acceptance_length"] > 2
+    assert found["usage"]["speculation"]["acceptance_length"] > 1
     plain = answer(api, speculation="off")
     assert plain["choices"][0]["message"] == choice["message"]
     assert plain["usage"]["speculation"]["num_draft_tokens"] == 0
@@ -59,11 +64,12 @@ def test_a_stream_adds_up_to_the_answer(api: Api) -> None:
 def test_parts_of_a_message_and_a_begun_answer(api: Api) -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
     assert answer(api, messages=parts)["choices"][0]["message"] == answer(api)["choices"][0]["message"]
-    text = answer(api)["choices"][0]["message"]["content"]
-    begun = [*ASKED, {"role": "assistant", "content": "Now"}]
+    whole = answer(api, logprobs=True)["choices"][0]
+    text, first = whole["message"]["content"], whole["logprobs"]["content"][0]["token"]
+    begun = [*ASKED, {"role": "assistant", "content": first}]
     assert answer(api, messages=begun, continue_final_message=True)["choices"][0]["message"][
         "content"
-    ] == text.removeprefix("Now")
+    ] == text.removeprefix(first)
 
 
 def test_thinking_is_asked_for_in_three_ways(api: Api) -> None:
@@ -83,7 +89,7 @@ def streamed(
     text: str, *, reason: str = "stop", by_model: bool = True, thinking: bool = False, parallel: bool = True
 ) -> tuple[Any, Any, str]:
     """(message, what its deltas add up to, finish reason) of a text that comes letter by letter."""
-    message = _Message(OutputParser(thinking, True), parallel_calls=parallel)
+    message = _Message(OutputParser(thinking, True), None, parallel_calls=parallel)
     total: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": {}}
     growths = [Growth(text=letter) for letter in text]
     for growth in [*growths, Growth(finish_reason="length" if reason == "length" else "stop", ended_by_model=by_model)]:
@@ -124,3 +130,59 @@ def test_reasoning() -> None:
     body, total, reason = streamed("17 + 4 is 21.</think>21", thinking=True)
     assert body == {"role": "assistant", "content": "21", "reasoning_content": "17 + 4 is 21."}
     assert (total["content"], total["reasoning_content"], reason) == ("21", "17 + 4 is 21.", "stop")
+
+
+def test_reasoning_tokens_end_with_their_end_token() -> None:
+    message = _Message(OutputParser(True, False), 9, parallel_calls=True)
+    for text, ids in (("one", [1, 2]), (" two", [3]), ("</think>2", [9, 4]), ("1", [5])):
+        message.push(Growth(text=text, token_ids=ids))
+    message.push(Growth(finish_reason="stop", ended_by_model=True))
+    assert message.reasoning_tokens == 4
+    assert message.body()["content"] == "21"
+
+
+def test_usage_tells_the_tokens_of_reasoning(api: Api) -> None:
+    assert answer(api)["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
+    usage = answer(api, reasoning_effort="high", max_tokens=20, logit_bias=NO_THINK_END)["usage"]
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == usage["completion_tokens"] == 20
+    body = {
+        "messages": ASKED,
+        "reasoning_effort": "high",
+        "max_tokens": 20,
+        "temperature": 0,
+        "logit_bias": NO_THINK_END,
+    }
+    events = api.stream(PATH, {**body, "stream_options": {"include_usage": True}})
+    assert events[-1]["usage"]["completion_tokens_details"] == {"reasoning_tokens": 20}
+
+
+def test_developer_messages_are_system_messages_of_the_published_encoders() -> None:
+    """OpenAI's newer name of the role: prompts are those that the published encoders make of `system`."""
+    path = Path(__file__).parents[1] / "text" / "dialogues.json"
+    checked = 0
+    for dialogue in json.loads(path.read_text(encoding="utf-8")):
+        request = dialogue["request"]
+        roles = {message["role"] for message in request["messages"]}
+        if "system" not in roles or "developer" in roles or any("task" in message for message in request["messages"]):
+            continue
+        messages = [m | {"role": "developer"} if m["role"] == "system" else m for m in request["messages"]]
+        body = ChatCompletionRequest.model_validate({"messages": messages})
+        assert encode_chat(**{**request, "messages": body.message_dicts()}) == dialogue["expected"], dialogue["name"]
+        checked += 1
+    assert checked >= 30
+
+
+def test_drafts_are_marked_when_asked_for(api: Api) -> None:
+    text = answer(api)["choices"][0]["message"]["content"]
+    body = {"messages": ASKED, "temperature": 0, "stream_options": {"include_usage": True, "include_drafts": True}}
+    *events, last = api.stream(PATH, body)
+    choices = [choice for event in events for choice in event["choices"]]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == text
+    drafted = [choice["delta"]["content"] for choice in choices if choice.get("drafted")]
+    own = [c["delta"]["content"] for c in choices if c["delta"].get("content") and not c["drafted"]]
+    statistics = last["usage"]["speculation"]
+    assert 0 < len(drafted) <= statistics["num_drafts"] and len(own) <= statistics["num_steps"] + 1
+    assert own and len("".join(drafted)) + len("".join(own)) == len(text)
+    plain = api.stream(PATH, {**body, "speculation": "off"})
+    assert not any(choice.get("drafted") for event in plain for choice in event["choices"])
+    assert not any("drafted" in c for e in api.stream(PATH, {"messages": ASKED}) for c in e["choices"])

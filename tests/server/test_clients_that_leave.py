@@ -7,12 +7,17 @@ import json
 import math
 import threading
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.server.serving import QUESTION, Api, LeavingClient, events_of, serving, wait_until
+from tests.server.serving import DEPTH, QUESTION, Api, LeavingClient, events_of, serving, shipped, wait_until
 
+from outrider.config import SpeculativeConfig
 from outrider.engine.request import Request, StepOutput
+from outrider.server.app import build_app
+from outrider.server.events import EventStream
+from outrider.server.served_model import ServedModel
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 ENDLESS: dict[str, Any] = {"prompt": "There", "max_tokens": 480, "ignore_eos": True}
@@ -160,3 +165,53 @@ def test_nothing_of_a_request_is_logged(api: Api, caplog: pytest.LogCaptureFixtu
     api.post(COMPLETIONS, {"prompt": "a secret of mine", "max_tokens": "a secret of mine"})
     own = [record for record in caplog.records if record.name not in ("asyncio", "httpx")]
     assert "secret" not in json.dumps([record.getMessage() for record in own])
+
+
+def test_a_client_that_reads_no_more_gives_its_place_back() -> None:
+    closed: list[bool] = []
+
+    async def objects() -> AsyncIterator[dict[str, Any]]:
+        while True:
+            yield {"text": "x"}
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(30)  # as a socket does whose buffers are full
+
+    async def receive() -> Any:
+        await asyncio.sleep(30)
+
+    async def serve() -> None:
+        stream = EventStream(objects(), lambda: closed.append(True), send_seconds=0.05)
+        started = False
+
+        async def first_goes_through(message: Any) -> None:
+            nonlocal started
+            if started:
+                await send(message)
+            started = True
+
+        await asyncio.wait_for(stream({"type": "http"}, receive, first_goes_through), 5)
+
+    asyncio.run(serve())
+    assert closed == [True]
+
+
+def test_adaptive_depth_gives_logprobs() -> None:
+    """What plain decoding says, whatever depth is chosen."""
+    loaded, tokenizer = shipped()
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=DEPTH, adaptive=True)
+    served = ServedModel(loaded.engine(speculation, tokenizer=tokenizer), tokenizer, ("tiny",), max_waiting=4)
+    served.engine.start()
+    try:
+        api = Api(served.engine._engine, served, build_app(served))
+        body = {"prompt": "There are 3", "max_tokens": 24, "logprobs": 3, "temperature": 0, "ignore_eos": True}
+        drafted, plain = (
+            api.post(COMPLETIONS, {**body, "speculation": speculation}).json()["choices"][0]
+            for speculation in ("auto", "off")
+        )
+        assert drafted["text"] == plain["text"]
+        pairs = zip(drafted["logprobs"]["token_logprobs"], plain["logprobs"]["token_logprobs"], strict=True)
+        assert max(abs(a - b) for a, b in pairs) < 1e-4
+        assert all(value < 0 for value in drafted["logprobs"]["token_logprobs"])
+    finally:
+        served.engine.stop()

@@ -30,6 +30,7 @@ def step(token_ids: Sequence[int], reason: str | None, limit: int | None, own: t
     rules = SimpleNamespace(text_limit=limit)
     return SimpleNamespace(
         token_ids=tuple(token_ids),
+        accepted_drafts=0,
         finish_reason=reason,
         logprobs=None,
         request=SimpleNamespace(stop_rules=rules, params=SamplingParams(stop_token_ids=own)),

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from outrider.cli.bench import bench
+from outrider.cli.chat import chat
 from outrider.cli.eval import evaluate
 from outrider.cli.generate import generate
 from outrider.cli.interrupts import slow_import
@@ -35,6 +36,7 @@ def _program(
 app.command()(generate)
 app.command(name="eval")(evaluate)
 app.add_typer(bench, name="bench")
+app.command()(chat)
 app.command(context_settings=SETTINGS)(serve)
 
 

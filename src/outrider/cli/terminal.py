@@ -26,6 +26,11 @@ def wants_colour(show_drafts: bool | None, out: TextIO) -> bool:
     return out.isatty() and not os.environ.get("NO_COLOR")
 
 
+def visible(text: str) -> str:
+    """Text that cannot steer a terminal."""
+    return text.translate(_CONTROLS)
+
+
 class TextStream:
     """Writes the text of a request as its tokens come; text of accepted drafts is green if `colour` is set."""
 
@@ -52,7 +57,7 @@ class TextStream:
 
     def _write(self, piece: str, drafted: bool) -> None:
         if self._is_terminal:
-            piece = piece.translate(_CONTROLS)
+            piece = visible(piece)
         if piece:
             self._out.write(f"{GREEN}{piece}{RESET}" if drafted and self._colour else piece)
 

@@ -10,6 +10,7 @@ from outrider.config import ConfigError, shown
 
 MAX_SEED = (1 << 64) - 1
 MAX_LOGPROBS = 100
+LOWEST_TEMPERATURE = 1e-6  # but for 0: logits divided by less would leave float32
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,15 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, 0.0, 1000.0)
+        if 0.0 < self.temperature < LOWEST_TEMPERATURE:
+            raise ConfigError(
+                f"temperature: {shown(self.temperature)} is less than {LOWEST_TEMPERATURE}, the lowest but 0 (greedy)"
+            )
         _check("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _check("min_p", self.min_p, 0.0, 1.0)
         _check("top_k", self.top_k, 0, 1 << 31)
         _check("n", self.n, 1, 128)
-        _check("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _check("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         _check("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
         _check("presence_penalty", self.presence_penalty, -100.0, 100.0)
         _check("max_tokens", self.max_tokens, 1, 1 << 31)

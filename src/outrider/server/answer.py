@@ -29,6 +29,7 @@ class Envelope:
         }
         self.wants_usage = bool(fields.stream_options and fields.stream_options.include_usage)
         self.completion_tokens = 0
+        self.reasoning_tokens = 0
 
     def chunk(self, kind: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """An event of a stream. Clients that asked for usage find the field in every one, null until the last."""
@@ -45,4 +46,4 @@ class Envelope:
         return self._group.requests[choice].sampler.seed
 
     def _usage(self) -> dict[str, Any]:
-        return usage_body(self._group.by_prompt, self.completion_tokens)
+        return usage_body(self._group.by_prompt, self.completion_tokens, self.reasoning_tokens)

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from outrider.config import ConfigError
 from outrider.engine.async_engine import EngineDeadError
@@ -22,6 +22,7 @@ from outrider.server.events import told
 from outrider.server.gate import Gate
 from outrider.server.health import HealthProbe
 from outrider.server.metrics import CONTENT_TYPE
+from outrider.server.page import chat_page
 from outrider.server.served_model import ServedModel
 from outrider.server.tokens import DetokenizeRequest, TokenizeRequest, detokenize, tokenize
 from outrider.text.encoding import PromptError
@@ -49,11 +50,13 @@ def build_app(
 
 
 def _add_generation(app: FastAPI, served: ServedModel) -> None:
-    @app.post("/v1/completions", response_model=None)
+    streamed: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+    @app.post("/v1/completions", response_model=None, responses=streamed)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         return await complete(served, body, request)
 
-    @app.post("/v1/chat/completions", response_model=None)
+    @app.post("/v1/chat/completions", response_model=None, responses=streamed)
     async def chat_completions(body: ChatCompletionRequest, request: Request) -> Response:
         return await chat(served, body, request)
 
@@ -76,6 +79,10 @@ def _add_information(app: FastAPI, served: ServedModel, probe: HealthProbe) -> N
             "max_model_len": served.max_model_len,
         }
 
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return chat_page()
+
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [card(name) for name in served.names]}
@@ -91,7 +98,7 @@ def _add_information(app: FastAPI, served: ServedModel, probe: HealthProbe) -> N
         body = {"status": "ok" if found.ok else "failed", "reason": found.reason, "seconds": round(found.seconds, 4)}
         return JSONResponse(body, 200 if found.ok else 503)
 
-    @app.get("/metrics", response_model=None)
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(served.metrics.exposition(), media_type=CONTENT_TYPE)
 

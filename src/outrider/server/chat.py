@@ -44,8 +44,11 @@ async def chat(served: ServedModel, body: ChatCompletionRequest, request: Reques
 class _Message:
     """One choice: the deltas of its text, and the message that they add up to."""
 
-    def __init__(self, parser: OutputParser, *, parallel_calls: bool) -> None:
+    def __init__(self, parser: OutputParser, think_end_id: int | None, *, parallel_calls: bool) -> None:
+        self.reasoning_tokens = 0
         self._parser = parser
+        self._think_end_id = think_end_id
+        self._think_ended = False
         self._parallel_calls = parallel_calls
         self._content = ""
         self._reasoning = ""
@@ -54,6 +57,7 @@ class _Message:
 
     def push(self, growth: Growth) -> list[dict[str, Any]]:
         """Deltas of a streamed message."""
+        self._count_reasoning(growth.token_ids)
         deltas = list(self._parser.feed(growth.text)) if growth.text else []
         if growth.finish_reason is not None:
             deltas += self._parser.finish(truncated=not growth.ended_by_model)
@@ -71,6 +75,14 @@ class _Message:
             **({"reasoning_content": self._reasoning} if self._reasoning else {}),
             **({"tool_calls": calls} if calls else {}),
         }
+
+    def _count_reasoning(self, token_ids: Sequence[int]) -> None:
+        """Up to `</think>`. A step in whose middle anything else ends the reasoning counts as a whole."""
+        if self._think_ended or not self._parser.in_reasoning:
+            return
+        self._think_ended = self._think_end_id in token_ids
+        end = token_ids.index(self._think_end_id) + 1 if self._think_end_id in token_ids else len(token_ids)
+        self.reasoning_tokens += end
 
     def _take(self, delta: Delta) -> dict[str, Any] | None:
         match delta:
@@ -103,13 +115,14 @@ class _Chat:
         self._group = group
         self._envelope = Envelope("chatcmpl", served, body, group)
         parallel = body.parallel_tool_calls is not False
-        self._messages = [_Message(parser, parallel_calls=parallel) for parser in parsers]
+        think_end = served.tokenizer.think_end_id
+        self._messages = [_Message(parser, think_end, parallel_calls=parallel) for parser in parsers]
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         begun: set[int] = set()
-        async for choice, growth in self._group.growths():
-            self._envelope.completion_tokens += len(growth.token_ids)
-            deltas = self._messages[choice].push(growth)
+        async for choice, growth in self._group.growths(drafts_apart=self._fields.marks_drafts):
+            deltas = self._push(choice, growth)
+            drafted = {"drafted": growth.drafted} if self._fields.marks_drafts else {}
             if choice not in begun:  # not before the first token: clients take this chunk for it
                 begun.add(choice)
                 deltas.insert(0, {"role": "assistant", "content": ""})
@@ -117,7 +130,9 @@ class _Chat:
             if logprobs is not None and not deltas:
                 deltas = [{}]
             for delta in deltas:
-                yield self._chunk({"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": None})
+                yield self._chunk(
+                    {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": None, **drafted}
+                )
                 logprobs = None
             if growth.finish_reason is not None:
                 yield self._chunk(
@@ -129,8 +144,7 @@ class _Chat:
     async def body(self) -> dict[str, Any]:
         whole: list[list[Growth]] = [[] for _ in self._messages]
         async for choice, growth in self._group.growths():
-            self._envelope.completion_tokens += len(growth.token_ids)
-            self._messages[choice].push(growth)
+            self._push(choice, growth)
             whole[choice].append(growth)
         return self._envelope.body(
             KIND,
@@ -144,6 +158,12 @@ class _Chat:
                 for choice, growths in enumerate(whole)
             ],
         )
+
+    def _push(self, choice: int, growth: Growth) -> list[dict[str, Any]]:
+        deltas = self._messages[choice].push(growth)
+        self._envelope.completion_tokens += len(growth.token_ids)
+        self._envelope.reasoning_tokens = sum(message.reasoning_tokens for message in self._messages)
+        return deltas
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         return self._envelope.chunk(CHUNK_KIND, [choice])

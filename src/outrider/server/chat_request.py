@@ -132,5 +132,7 @@ class ChatCompletionRequest(GenerationFields):
         return "thinking" if asked and self.reasoning_effort != "none" else "chat"
 
     def message_dicts(self) -> list[dict[str, Any]]:
-        """For `encode_chat`."""
-        return [message.model_dump(exclude_none=True) for message in self.messages]
+        """For `render_chat`. OpenAI's `developer` is its new name of `system`; DeepSeek's own role of that name is a
+        user turn that later turns forget, which no client of this API means."""
+        dumped = [message.model_dump(exclude_none=True) for message in self.messages]
+        return [message | {"role": "system"} if message["role"] == "developer" else message for message in dumped]

@@ -64,7 +64,7 @@ class _Completion:
     async def _growths(self) -> AsyncIterator[tuple[int, Growth]]:
         """The continuations', with the prompt in front if it is to be echoed."""
         echoed: dict[int, int] = {}  # choice -> characters of its prompt
-        async for choice, growth in self._group.growths():
+        async for choice, growth in self._group.growths(drafts_apart=self._fields.marks_drafts):
             if self._fields.max_tokens == 0:  # the engine always makes one
                 growth = Growth(finish_reason=growth.finish_reason)
             self._envelope.completion_tokens += len(growth.token_ids)
@@ -92,11 +92,13 @@ class _Completion:
         logprobs = None
         if self._fields.logprobs is not None:
             logprobs = completion_logprobs(self._tokenizer, growth.token_ids, growth.logprobs, growth.offsets)
+        drafted = {"drafted": growth.drafted} if self._fields.marks_drafts else {}
         ended = {"seed": self._envelope.seed_of(choice)} if growth.finish_reason else {}
         return {
             "index": choice,
             "text": growth.text,
             "logprobs": logprobs,
             "finish_reason": growth.finish_reason,
+            **drafted,
             **ended,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.engine.request import StepOutput
 from outrider.engine.stopping import FinishReason
@@ -16,7 +16,8 @@ class Growth:
     """What a step adds. offsets: of each token, where its text begins, in characters of the whole.
 
     logprobs: one a token, if they were asked for; None where nothing stands before it. ended_by_model: the text ends
-    where the model ended it, not where a limit or the client's own stop rule cut it.
+    where the model ended it, not where a limit or the client's own stop rule cut it. drafted: all of its tokens were
+    drafts that stood.
     """
 
     text: str = ""
@@ -25,6 +26,7 @@ class Growth:
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     ended_by_model: bool = False
+    drafted: bool = False
 
     def extend(self, later: Growth) -> None:
         """Takes in what a later step added."""
@@ -33,6 +35,19 @@ class Growth:
         self.offsets += later.offsets
         self.logprobs += later.logprobs
         self.finish_reason, self.ended_by_model = later.finish_reason, later.ended_by_model
+
+
+def split_step(output: StepOutput) -> list[StepOutput]:
+    """A step as two: the drafts that stood, and the target's own token behind them."""
+    count = output.accepted_drafts
+    if not 0 < count < len(output.token_ids):
+        return [output]
+    logprobs = output.logprobs
+    drafted = replace(
+        output, token_ids=output.token_ids[:count], finish_reason=None, logprobs=logprobs and logprobs[:count]
+    )
+    own = replace(output, token_ids=output.token_ids[count:], accepted_drafts=0, logprobs=logprobs and logprobs[count:])
+    return [drafted, own]
 
 
 class Continuation:
@@ -46,6 +61,7 @@ class Continuation:
 
     def push(self, output: StepOutput) -> Growth:
         growth = Growth(finish_reason=output.finish_reason, logprobs=list(output.logprobs or ()))
+        growth.drafted = 0 < len(output.token_ids) == output.accepted_drafts
         for token in output.token_ids:
             growth.token_ids.append(token)
             growth.offsets.append(self._released + len(self._held))

@@ -17,6 +17,7 @@ from outrider.server.errors import SERVER, ApiError, api_error
 
 log = logging.getLogger("outrider.server")
 
+SEND_SECONDS = 60.0  # for a client to read what was sent; one that reads no more must not hold its place for ever
 CLIENT_LEFT = 499  # nobody reads it; it is what the access log shows
 _Result = TypeVar("_Result")
 DONE = "data: [DONE]\n\n"
@@ -26,27 +27,33 @@ class EventStream(Response):
     """Sends each object as an event, then [DONE]. An error becomes an event too: no stream ends in silence.
 
     `close` is called once, when the stream ends in whatever way; a client that leaves ends it at once, even while no
-    token has come yet.
+    token has come yet, and so does one that reads nothing for send_seconds.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Callable[[], None]) -> None:
+    def __init__(
+        self, objects: AsyncIterator[dict[str, Any]], close: Callable[[], None], send_seconds: float = SEND_SECONDS
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._objects = objects
         self._close = close
+        self._send_seconds = send_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await _unless_client_leaves(receive, self._send(send))
+        except TimeoutError:  # uvicorn closes a connection whose answer is not whole
+            log.warning("a client read nothing for %g s; its stream was ended", self._send_seconds)
         finally:
             self._close()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for event in self._events():
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+            async with asyncio.timeout(self._send_seconds):
+                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[str]:

@@ -34,6 +34,10 @@ class ApiModel(BaseModel):
 
 class StreamOptions(ApiModel):
     include_usage: bool = False
+    include_drafts: Annotated[
+        bool,
+        Field(description="This server's own: every choice says in `drafted` whether its text had been drafted."),
+    ] = False
     include_obfuscation: bool | None = None  # padding against observers of the network; there is none
 
 
@@ -74,6 +78,10 @@ class GenerationFields(ApiModel):
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+
+    @property
+    def marks_drafts(self) -> bool:
+        return bool(self.stream and self.stream_options and self.stream_options.include_drafts)
 
     @property
     def samples(self) -> int:

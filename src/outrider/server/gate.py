@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.server.errors import AUTHENTICATION, ApiError
 
-OPEN_PATHS = frozenset({"/health", "/metrics", "/version"})  # for probes and scrapers, which hold no key
+# for probes and scrapers, which hold no key, and for people, who type it into the page
+OPEN_PATHS = frozenset({"/", "/health", "/metrics", "/version"})
 
 
 class Gate:

@@ -11,7 +11,7 @@ from outrider.engine.async_engine import RequestStream
 from outrider.engine.request import Request, StepOutput
 from outrider.sampling.noise import derived_seed
 from outrider.sampling.params import SamplingParams
-from outrider.server.continuation import Continuation, Growth
+from outrider.server.continuation import Continuation, Growth, split_step
 from outrider.server.errors import SERVER, ApiError
 from outrider.server.fields import GenerationFields
 from outrider.server.metrics import RequestMeter
@@ -93,12 +93,16 @@ class Group:
         """The request that computed the prompt of this choice."""
         return self._streams[choice - choice % self._samples].request
 
-    async def growths(self) -> AsyncIterator[tuple[int, Growth]]:
-        """(choice, what a step adds to its text) until all have ended. Errors as for `_steps`."""
+    async def growths(self, *, drafts_apart: bool = False) -> AsyncIterator[tuple[int, Growth]]:
+        """(choice, what a step adds to its text) until all have ended. Errors as for `_steps`.
+
+        drafts_apart: a step with drafts that stood gives two, theirs and the target's own token's.
+        """
         tokenizer = self._served.tokenizer
         texts = [Continuation(tokenizer, request.params.stop) for request in self.requests]
         async for choice, output in self._steps():
-            yield choice, texts[choice].push(output)
+            for part in split_step(output) if drafts_apart else (output,):
+                yield choice, texts[choice].push(part)
 
     async def _steps(self) -> AsyncIterator[tuple[int, StepOutput]]:
         """(choice, what a step published of it) until all have ended.

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 
 from outrider.engine.engine import EngineLoad
 from outrider.engine.request import Request, StepOutput
+from outrider.server.acceptance_alarm import AcceptanceAlarm
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LABELS = ("model_name", "engine")
@@ -38,6 +39,9 @@ class Metrics:
         self.num_drafts = self._counter("spec_decode_num_drafts", "Target passes over at least one draft.")
         self.num_draft_tokens = self._counter("spec_decode_num_draft_tokens", "Drafts that were verified.")
         self.num_accepted_tokens = self._counter("spec_decode_num_accepted_tokens", "Drafts that stood.")
+        self.acceptance_alarm = AcceptanceAlarm()
+        recent = "Share of the drafts that stood in the last full window of passes; NaN before there is one."
+        self._gauge("spec_decode_recent_acceptance", recent, lambda: self.acceptance_alarm.rate, prefix="outrider")
         self._accepted_per_position = self._labelled(
             "spec_decode_num_accepted_tokens_per_pos", "The same, by place in the draft.", "position"
         )
@@ -63,8 +67,8 @@ class Metrics:
         lines = generate_latest(self._registry).splitlines(keepends=True)
         return b"".join(line for line in lines if b"_created" not in line)
 
-    def _gauge(self, name: str, help_text: str, value: Callable[[], float]) -> None:
-        gauge = Gauge(f"vllm:{name}", help_text, _LABELS, registry=self._registry)
+    def _gauge(self, name: str, help_text: str, value: Callable[[], float], prefix: str = "vllm") -> None:
+        gauge = Gauge(f"{prefix}:{name}", help_text, _LABELS, registry=self._registry)
         gauge.labels(*self._values).set_function(value)
 
     def _counter(self, name: str, help_text: str) -> Counter:
@@ -137,8 +141,10 @@ class RequestMeter:
         statistics, metrics = self._request.statistics, self._metrics
         now = (statistics.num_drafts, statistics.num_draft_tokens, statistics.num_accepted_tokens)
         counters = (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens)
-        for counter, new, old in zip(counters, now, self._counted, strict=True):
-            counter.inc(new - old)
+        gained = tuple(new - old for new, old in zip(now, self._counted, strict=True))
+        for counter, more in zip(counters, gained, strict=True):
+            counter.inc(more)
+        metrics.acceptance_alarm.record(*gained)
         self._counted = now
         accepted = list(statistics.accepted_per_position)
         self._accepted.extend([0] * (len(accepted) - len(self._accepted)))

@@ -9,14 +9,16 @@ from typing import Any
 from outrider.engine.request import Request
 
 
-def usage_body(groups: Sequence[Sequence[Request]], completion_tokens: int) -> dict[str, Any]:
-    """groups: the continuations of each prompt. A prompt counts once, whatever n is."""
+def usage_body(groups: Sequence[Sequence[Request]], completion_tokens: int, reasoning_tokens: int) -> dict[str, Any]:
+    """groups: the continuations of each prompt. A prompt counts once, whatever n is. reasoning_tokens: those of
+    completion_tokens that went into thinking, `</think>` included."""
     prompt_tokens = sum(group[0].prompt_length for group in groups)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(group[0].num_cached or 0 for group in groups)},
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
         "speculation": speculation_body([request for group in groups for request in group]),
     }
 

@@ -57,6 +57,11 @@ class OutputParser:
         self._buffer = ""
         self._deltas: list[Delta] = []
 
+    @property
+    def in_reasoning(self) -> bool:
+        """Whether what comes next is reasoning, as far as the text so far says."""
+        return self._reasoning
+
     def feed(self, text: str) -> list[Delta]:
         """What this piece of text completes; [] while it may still be the start of markup."""
         self._buffer += text

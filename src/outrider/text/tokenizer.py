@@ -69,6 +69,11 @@ class Tokenizer:
             return name.encode()
         return bytes(_BYTE_OF[character] for character in name)
 
+    @property
+    def think_end_id(self) -> int | None:
+        """The token `</think>`; None in a vocabulary without it."""
+        return self._backend.token_to_id(THINK_END)
+
     def completion_prompt(self, text: str) -> list[int]:
         """Begin token, then the text as it stands."""
         return [self._bos_token_id, *self.encode(text)]

@@ -1,0 +1,36 @@
+"""schemathesis over the server's own OpenAPI schema: no request that it can think of may be answered with a 5xx.
+
+    python -m venv FUZZ && FUZZ/bin/pip install schemathesis
+    python -m tests.server.fuzz FUZZ/bin/schemathesis
+
+4.32.5 when this was written. The context is short, so that no request takes long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server.process import SPECULATION, process
+
+CHECKS = "not_a_server_error,content_type_conformance,response_schema_conformance,negative_data_rejection"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("schemathesis", type=Path, help="its command")
+    parser.add_argument("--max-examples", type=int, default=50, help="for each operation")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with process("--speculative-config", SPECULATION, "--max_model_len", "96") as (_, url):
+        command = [str(options.schemathesis), "run", f"{url.removesuffix('/v1')}/openapi.json", "--checks", CHECKS]
+        command += ["--phases", "examples,coverage,fuzzing", "--max-examples", str(options.max_examples)]
+        command += ["--seed", str(options.seed), "--workers", "4", "--request-timeout", "60", "--continue-on-failure"]
+        command += ["--header", "Authorization: Bearer sesame", "--no-color"]
+        sys.exit(subprocess.run(command, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
