@@ -152,7 +152,7 @@ def run(world: World, tokens: int) -> Result:
         emitted = c + int(accepted.sum())
         controller.observe_target(c, int(depths.sum()), int(depths.max()), emitted, noisy(target))
         had = np.nonzero(depths)[0]
-        controller.observe_drafts(had.tolist(), depths[had].tolist(), accepted[had].tolist())
+        controller.observe_drafts(had, depths[had], accepted[had])
         ages += expected
         for slot in np.nonzero(ages > REQUEST_TOKENS)[0]:
             ages[slot] = 0.0

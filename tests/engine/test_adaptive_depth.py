@@ -143,7 +143,7 @@ def test_costs_are_measured_within_their_time_and_leave_nothing() -> None:
         max_model_len=320, seconds=45.0, clock=lambda: float(next(ticks)),
     )  # fmt: skip
     # a pass takes one tick: with one request 30 passes, the pauses between them and little more
-    assert found.decode_ms(1) == found.draft_ms(1, 2) == 1000.0
+    assert found.decode_ms(1) == found.draft_steps(1, 2)[2][2] == 1000.0
     assert next(ticks) < 110
     assert engine.cache.window_pool.free_count == engine.cache.window_pool.count - 1
     assert engine.cache.entry_pool.free_count == engine.cache.entry_pool.count - 1

@@ -66,9 +66,9 @@ class AdaptiveDepth:
     def target_ran(self, verified: Sequence[Verified], seconds: float, *, with_prompts: bool) -> None:
         drafted = [item for item in verified if item.drafted]
         self.controller.observe_drafts(
-            [self._slot(item.request) for item in drafted],
-            [item.drafted for item in drafted],
-            [item.accepted for item in drafted],
+            np.array([self._slot(item.request) for item in drafted], np.int64),
+            np.array([item.drafted for item in drafted], np.int64),
+            np.array([item.accepted for item in drafted], np.int64),
         )
         if verified and not with_prompts:
             self.controller.observe_target(

@@ -9,7 +9,6 @@ when the budget covers what it is expected to lose; a probe is charged with what
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -69,8 +68,8 @@ class DepthController:
         None: the drafter is not to run at all.
         """
         survival = self.acceptance.survival(slots)
-        if int(most.min()) < survival.shape[1]:
-            survival = np.where(np.arange(survival.shape[1]) < most[:, None], survival, 0.0)
+        if int(most.min()) < len(survival):
+            survival[np.arange(len(survival))[:, None] >= most] = 0.0
         budget = best_budget(survival, self.tables)
         self._note(budget, len(slots))
         depths = self._speculating(budget) if self.speculating else self._probing(budget)
@@ -81,9 +80,11 @@ class DepthController:
         self._histogram[0] += len(slots)
         return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
 
-    def observe_drafts(self, slots: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+    def observe_drafts(
+        self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]
+    ) -> None:
         """What the verifier said to the drafts of each slot (those that had some)."""
-        if slots:
+        if len(slots):
             self.acceptance.observe(slots, drafted, accepted)
 
     def observe_target(self, requests: int, drafted: int, depth: int, tokens: int, milliseconds: float) -> None:
@@ -111,7 +112,7 @@ class DepthController:
             table_ratios=self.tables.ratios(self._requests) if self._requests else [],
             drift=self.tables.factor,
             depth_histogram=self._histogram.tolist(),
-            acceptance=self.acceptance.engine.tolist(),
+            acceptance=list(self.acceptance.engine),
         )
 
     # -------- states
