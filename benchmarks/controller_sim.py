@@ -157,7 +157,7 @@ def run(world: World, tokens: int) -> Result:
         for slot in np.nonzero(ages > REQUEST_TOKENS)[0]:
             ages[slot] = 0.0
             controller.acceptance.reset(int(slot))
-        decided = controller.decide(slots, most)
+        decided = None if controller.waits() else controller.decide(slots, most)
         if decided is None:
             depths, warm = np.zeros(c, dtype=np.int64), 0
             continue

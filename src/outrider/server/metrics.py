@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from outrider.engine.engine import EngineLoad
+from outrider.engine.async_engine import AsyncEngine
 from outrider.engine.request import Request, StepOutput
+from outrider.server.speculation_metrics import SpeculationCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LABELS = ("model_name", "engine")
@@ -23,10 +24,12 @@ _TOKENS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
 class Metrics:
     """One registry an application, so that two in a process do not meet."""
 
-    def __init__(self, model_name: str, load: Callable[[], EngineLoad]) -> None:
-        """load: the engine's, asked at every scrape."""
+    def __init__(self, model_name: str, engine: AsyncEngine) -> None:
+        """engine: what it has to do and how it speculates is asked at every scrape."""
+        load = engine.load
         self._registry = CollectorRegistry()
         self._values = (model_name, "0")
+        self._registry.register(SpeculationCollector(engine, dict(zip(_LABELS, self._values, strict=True))))
         self._gauge("num_requests_running", "Requests with rows in the cache.", lambda: load().num_running)
         self._gauge("num_requests_waiting", "Requests without.", lambda: load().num_waiting)
         self._gauge("kv_cache_usage_perc", "Share of cache pages in use, 1 = all.", lambda: load().kv_cache_usage)
