@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from outrider.speculative.cost_tables import CostTables, MeasuredCosts
 from outrider.speculative.draft_budget import best_budget, share_budget
@@ -35,7 +36,7 @@ def test_the_best_of_all_ways_to_share_drafts(data: st.DataObject, requests: int
         if any(depths):
             tokens = requests + sum(survival[r, :d].sum() for r, d in enumerate(depths))
             best = max(best, tokens / (verify[requests + sum(depths) - 1] + max(depths)))
-    slots = survival.T.astype(np.float32)
+    slots: NDArray[np.float32] = survival.T.astype(np.float32)
     budget = best_budget(slots, tables)
     assert np.isclose(budget.rate, best)
     shared = share_budget(slots, budget)

@@ -18,7 +18,7 @@ def test_only_what_was_seen_is_learned() -> None:
     estimates = AcceptanceEstimates(2, 4)
     assert estimates.engine == [0.8, 0.7, 0.65, 0.65]
     before = list(estimates.engine)
-    observe(estimates, [0], drafted=[3], accepted=[1])  # the first stood, the second fell, the third was never looked at
+    observe(estimates, [0], drafted=[3], accepted=[1])  # the first stood, the second fell, the third is unknown
     assert estimates.engine[0] > before[0]
     assert estimates.engine[1] < before[1]
     assert estimates.engine[2:] == before[2:]

@@ -15,6 +15,8 @@ from outrider.engine.async_engine import AsyncEngine
 
 _PREFIX = "outrider:spec_decode_"
 
+Values = dict[tuple[str, ...], float]  # by the values of the labels
+
 
 class SpeculationCollector(Collector):
     """Asks the engine when it is asked."""
@@ -33,20 +35,20 @@ class SpeculationCollector(Collector):
         report = self._engine.acceptance_report
         if report is None:
             return
-        depths = {(str(depth),): float(count) for depth, count in enumerate(report.depth_histogram)}
+        depths: Values = {(str(depth),): float(count) for depth, count in enumerate(report.depth_histogram)}
         yield self._counter("passes", "Target passes of a request, by its drafts.", depths, "drafts")
         for name, help_text in (("drafted", "Drafts verified"), ("accepted", "Drafts that stood")):
-            counts = {
+            counts: Values = {
                 ("+Inf" if context.longest is None else str(context.longest), str(position)): float(count)
                 for context in report.contexts
                 for position, count in enumerate(getattr(context, name))
             }
             full = f"{help_text}, by the longest context of the bucket and the place in the draft."
             yield self._counter(f"context_{name}", full, counts, "context", "position")
-        alarms = {("too_low",): float(report.too_low), ("looping",): float(report.looping)}
+        alarms: Values = {("too_low",): float(report.too_low), ("looping",): float(report.looping)}
         yield self._gauge("acceptance_alarm", "1: acceptance cannot be right (see the log).", alarms, "kind")
         if report.self_check is not None:
-            found = {(): report.self_check}
+            found: Values = {(): report.self_check}
             yield self._gauge("self_check_acceptance", "First drafts that stood in the check at the start.", found)
 
     def _controller(self) -> Iterator[Metric]:
@@ -55,25 +57,25 @@ class SpeculationCollector(Collector):
             return
         yield self._gauge("speculating", "1: drafting, 0: turned off.", {(): float(report.speculating)})
         yield self._counter("turns", "How often speculation turned itself off or on.", {(): float(report.num_turns)})
-        rates = {
+        rates: Values = {
             ("predicted",): report.predicted_rate,
             ("realised",): report.realised_rate,
             ("plain",): report.off_rate,
         }
         yield self._gauge("tokens_per_second", "Of the next step, the last 64 speculative ones, plain.", rates, "kind")
-        arms = {("plain" if arm == 0 else str(arm),): ratio for arm, ratio in enumerate(report.table_ratios)}
+        arms: Values = {("plain" if arm == 0 else str(arm),): ratio for arm, ratio in enumerate(report.table_ratios)}
         help_text = "Measured over predicted cost of a target pass, by depth."
         yield self._gauge("cost_ratio", help_text, arms | {("all",): report.drift}, "arm")
-        estimates = {(str(position),): share for position, share in enumerate(report.acceptance)}
+        estimates: Values = {(str(position),): share for position, share in enumerate(report.acceptance)}
         yield self._gauge("expected_acceptance", "Given that the drafts before stand.", estimates, "position")
 
-    def _gauge(self, name: str, help_text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
+    def _gauge(self, name: str, help_text: str, values: Values, *labels: str) -> Metric:
         family = GaugeMetricFamily(_PREFIX + name, help_text, labels=[*self._names, *labels])
         for own, value in values.items():
             family.add_metric([*self._values, *own], value)
         return family
 
-    def _counter(self, name: str, help_text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
+    def _counter(self, name: str, help_text: str, values: Values, *labels: str) -> Metric:
         family = CounterMetricFamily(_PREFIX + name, help_text, labels=[*self._names, *labels])
         for own, value in values.items():
             family.add_metric([*self._values, *own], value)

@@ -23,7 +23,7 @@ class AcceptanceEstimates:
     def __init__(self, max_requests: int, max_depth: int) -> None:
         self.engine = [*PRIOR, *[PRIOR[-1]] * max_depth][:max_depth]  # of all requests, by position
         self._differs = np.zeros((max_depth, max_requests), np.float32)  # a position is a row: few and long ones
-        # By outcome of a verification: 2 j + 1 if j drafts stood and the next one fell, 2 j if they were all there were.
+        # By outcome of a verification: 2 j + 1 if j drafts stood and the next fell, 2 j if those were all.
         outcomes, positions = np.arange(2 * max_depth + 2), np.arange(max_depth)[:, None]
         self._stood = (positions < outcomes // 2).astype(np.float32)  # [max_depth, outcomes]
         observed = positions < (outcomes + 1) // 2

@@ -1,7 +1,7 @@
 """Acceptance of all requests together, by position and by context length, and an alarm when it cannot be right.
 
-Far too few drafts that stand mean a drafter that is broken or belongs to other weights; a request whose drafts all stand
-for long, over text that repeats itself, loops.
+Far too few drafts that stand mean a drafter that is broken or belongs to other weights; a request whose drafts all
+stand for long, over text that repeats itself, loops.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class AcceptanceMonitor:
             return  # easy text: a list of numbers, a copied page
         if not self.looping and not self._loop_seen:
             log.warning(
-                "acceptance is at its ceiling: all drafts of a request stood for %d passes, and its text repeats itself "
-                "every %d tokens; speeds measured on it mean nothing",
+                "acceptance is at its ceiling: all drafts of a request stood for %d passes, and its text repeats "
+                "itself every %d tokens; speeds measured on it mean nothing",
                 all_stood,
                 period,
             )

@@ -88,9 +88,7 @@ class DepthController:
             return share_budget(survival, budget)
         return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
 
-    def observe_drafts(
-        self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]
-    ) -> None:
+    def observe_drafts(self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
         """What the verifier said to the drafts of each slot (those that had some)."""
         if len(slots):
             self.acceptance.observe(slots, drafted, accepted)

@@ -8,7 +8,7 @@ c requests, depth at most d. Costs are staircases, so every B is tried: the firs
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from outrider.speculative.cost_tables import CostTables
 
 
-class DraftBudget(NamedTuple):
+@dataclass(frozen=True)
+class DraftBudget:
     """The best step that drafts. rate and off_rate: expected tokens a millisecond of it and of a plain step.
 
     count: drafts of all requests together; depth: the most of one request; least: the survival of the last of them.
