@@ -262,7 +262,8 @@ def table(results: list[tuple[World, Result]], report: dict[str, Any]) -> str:
         "hindsight, 0 included.",
         "",
         f"Worst of off {report['worst_of_off']:.3f}; below 0.98 of off: {report['below_0.98_of_off']}. Mean of the "
-        f"best fixed depth {report['mean_of_best_fixed']:.3f} (right tables {report['mean_of_best_fixed_right_tables']:.3f}); "
+        f"best fixed depth {report['mean_of_best_fixed']:.3f} "
+        f"(right tables {report['mean_of_best_fixed_right_tables']:.3f}); "
         f"below 0.95 of it: {report['below_0.95_of_best_fixed']}. Always drafting 3 gives "
         f"{report['worst_fixed_depth_of_off']:.2f} of off at worst.",
         "",

@@ -49,7 +49,7 @@ def test_the_best_of_all_ways_to_share_drafts(data: st.DataObject, requests: int
 def test_a_bucket_that_is_paid_for_is_filled_to_its_edge() -> None:
     """One draft more than four rows costs a step; beyond it three more are free. The first fall is not the end."""
     verify = [10.0] * 4 + [14.0] * 4 + [40.0] * 8
-    survival = np.cumprod(np.full((DEPTH, 4), 0.9, np.float32), axis=0)
+    survival = np.cumprod(np.full((DEPTH, 4), 0.9), axis=0).astype(np.float32)
     budget = best_budget(survival, tables_of(verify, 4, draft_ms=0.0))
     assert budget.count == 4
     assert share_budget(survival, budget).tolist() == [1, 1, 1, 1]

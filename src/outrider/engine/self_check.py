@@ -1,8 +1,8 @@
 """Before anything is served: does the drafter guess what the model says, on a text that ships with the program?
 
 One pass of the model and one of the MTP layer over the text. At every token the layer's best next token is compared
-with the model's own. Wrong or foreign mtp.* weights agree almost nowhere; nothing else would show them, since speculation
-never changes a text.
+with the model's own. Wrong or foreign mtp.* weights agree almost nowhere; nothing else would show them, since
+speculation never changes a text.
 """
 
 from __future__ import annotations
