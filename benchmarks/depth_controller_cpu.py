@@ -142,7 +142,8 @@ def table(report: dict[str, Any]) -> str:
         "# The depth controller on the CPU, shipped model",
         "",
         f"{report['machine']['processor']}, {report['machine']['threads']} threads, "
-        f"torch {report['versions']['torch']}; word problems, prose and code in turn, {report['max_tokens']} tokens each, T = 0.7; {report['pairs']} "
+        f"torch {report['versions']['torch']}; word problems, prose and code in turn, "
+        f"{report['max_tokens']} tokens each, T = 0.7; {report['pairs']} "
         "alternating rounds: median of the ratios to off [95 % interval].",
         "",
         f"| requests | off tok/s | {' | '.join(arms)} | auto of the best fixed | same tokens |",
