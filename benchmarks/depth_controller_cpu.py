@@ -1,6 +1,7 @@
 """Never slower than off: the shipped model on the CPU, plain, at fixed depths and with the depth controller.
 
-    python benchmarks/depth_controller_cpu.py [--concurrency 1 4 16] [--pairs 10] [--max-tokens 64] [--json FILE]
+    python benchmarks/depth_controller_cpu.py [--concurrency 1 4 16] [--pairs 10] [--max-tokens 48]
+                                              [--json FILE] [--markdown FILE]
 
 One engine an arm, all on the same weights. A window is the same requests, run to their end at the same time; windows of
 all arms alternate, their order turns from round to round, and every ratio is of two windows of one round. Whole windows
@@ -49,8 +50,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--markdown", type=Path, default=None)
     a = parser.parse_args()
 
     checkpoint = Checkpoint.open(a.model or shipped_model())
@@ -69,6 +71,8 @@ def main() -> None:
         print(f"{concurrency:3d} requests: " + line(found), flush=True)
         if a.json is not None:
             a.json.write_text(json.dumps(report, indent=1) + "\n")
+        if a.markdown is not None:
+            a.markdown.write_text(table(report))
 
 
 def prompts_of(tokenizer: Tokenizer, count: int) -> list[list[int]]:
@@ -106,8 +110,8 @@ def measure(engines: dict[str, Engine], prompts: list[list[int]], pairs: int, ma
             if number >= 0:
                 speeds[name].append(speed)
     best = max((name for name in speeds if name != "auto"), key=lambda name: median(speeds[name]))
-    controller = engines["auto"].depth_report
-    assert controller is not None
+    controller, acceptance = engines["auto"].depth_report, engines["auto"].acceptance_report
+    assert controller is not None and acceptance is not None
     return {
         "tokens_per_second": {name: median(found) for name, found in speeds.items()},
         "of_off": {name: ratio(found, speeds["off"]) for name, found in speeds.items() if name != "off"},
@@ -115,6 +119,7 @@ def measure(engines: dict[str, Engine], prompts: list[list[int]], pairs: int, ma
         "auto_of_best_fixed": ratio(speeds["auto"], speeds[best]),
         "same_tokens": same,
         "controller": asdict(controller),
+        "acceptance": asdict(acceptance),
     }
 
 
@@ -126,14 +131,38 @@ def ratio(own: list[float], other: list[float]) -> dict[str, float]:
     return {"median": median(ratios), "low": medians[50], "high": medians[1949]}
 
 
-def line(found: dict[str, Any]) -> str:
-    def text(r: dict[str, float]) -> str:
-        return f"{r['median']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
+def text(r: dict[str, float]) -> str:
+    return f"{r['median']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
 
+
+def table(report: dict[str, Any]) -> str:
+    """Markdown: a row for each number of requests."""
+    arms = ["auto", *(f"mtp {depth}" for depth in FIXED)]
+    lines = [
+        "# The depth controller on the CPU, shipped model",
+        "",
+        f"{report['machine']['processor']}, {report['machine']['threads']} threads, "
+        f"torch {report['versions']['torch']}; word problems, prose and code in turn, "
+        f"{report['max_tokens']} tokens each, T = 0.7; {report['pairs']} "
+        "alternating rounds: median of the ratios to off [95 % interval].",
+        "",
+        f"| requests | off tok/s | {' | '.join(arms)} | auto of the best fixed | same tokens |",
+        "|" + "---|" * (len(arms) + 4),
+    ]
+    for requests, found in report["concurrency"].items():
+        ratios = " | ".join(text(found["of_off"][arm]) for arm in arms)
+        lines.append(
+            f"| {requests} | {found['tokens_per_second']['off']:.1f} | {ratios} | "
+            f"{text(found['auto_of_best_fixed'])} ({found['best_fixed']}) | {'yes' if found['same_tokens'] else 'NO'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def line(found: dict[str, Any]) -> str:
     arms = ", ".join(f"{name} {text(r)}" for name, r in found["of_off"].items())
     return (
         f"off {found['tokens_per_second']['off']:.1f} tok/s; of off: {arms}; auto of {found['best_fixed']} "
-        f"{text(found['auto_of_best_fixed'])}; depths {found['controller']['depth_histogram']}; "
+        f"{text(found['auto_of_best_fixed'])}; depths {found['acceptance']['depth_histogram']}; "
         f"same tokens: {found['same_tokens']}"
     )
 

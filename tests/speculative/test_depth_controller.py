@@ -39,7 +39,7 @@ def test_off_is_silent_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     slots, most = np.arange(4), np.full(4, 3)
     with caplog.at_level(logging.INFO, logger="outrider"):
         for _ in range(30):
-            controller.observe_drafts([0, 1, 2, 3], [3] * 4, [0] * 4)
+            controller.observe_drafts(slots, most, np.zeros(4, dtype=np.int64))
         assert controller.decide(slots, most) is None
     assert "speculation turns itself off: it is predicted to give" in caplog.text
     summary = controller.summary()

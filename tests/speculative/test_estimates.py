@@ -10,16 +10,20 @@ from outrider.speculative.cost_tables import CostTables, MeasuredCosts
 from outrider.speculative.watchdog import Watchdog
 
 
+def observe(estimates: AcceptanceEstimates, slots: list[int], drafted: list[int], accepted: list[int]) -> None:
+    estimates.observe(*(np.array(values, dtype=np.int64) for values in (slots, drafted, accepted)))
+
+
 def test_only_what_was_seen_is_learned() -> None:
     estimates = AcceptanceEstimates(2, 4)
-    assert estimates.engine.tolist() == [0.8, 0.7, 0.65, 0.65]
-    before = estimates.engine.copy()
-    estimates.observe([0], drafted=[3], accepted=[1])  # the first stood, the second fell, the third was never looked at
+    assert estimates.engine == [0.8, 0.7, 0.65, 0.65]
+    before = list(estimates.engine)
+    observe(estimates, [0], drafted=[3], accepted=[1])  # the first stood, the second fell, the third is unknown
     assert estimates.engine[0] > before[0]
     assert estimates.engine[1] < before[1]
-    assert estimates.engine[2:].tolist() == before[2:].tolist()
-    estimates.observe([0], drafted=[1], accepted=[1])  # all that was drafted stood: nothing is known of the next
-    assert estimates.engine[2:].tolist() == before[2:].tolist()
+    assert estimates.engine[2:] == before[2:]
+    observe(estimates, [0], drafted=[1], accepted=[1])  # all that was drafted stood: nothing is known of the next
+    assert estimates.engine[2:] == before[2:]
 
 
 def test_requests_differ_and_new_ones_start_from_the_engine() -> None:
@@ -27,13 +31,13 @@ def test_requests_differ_and_new_ones_start_from_the_engine() -> None:
     estimates = AcceptanceEstimates(3, 2)
     for _ in range(300):
         stood = np.cumprod(rng.random((2, 2)) < [[0.9, 0.8], [0.3, 0.2]], axis=1).sum(1)
-        estimates.observe([0, 1], [2, 2], stood.tolist())
-    easy, hard, new = estimates.survival(np.array([0, 1, 2]))
+        observe(estimates, [0, 1], [2, 2], stood.tolist())
+    easy, hard, new = estimates.survival(np.array([0, 1, 2])).T
     assert easy[0] > 0.75
     assert hard[0] < 0.45
     assert hard[0] < new[0] < easy[0]
     estimates.reset(1)
-    assert estimates.survival(np.array([1])).tolist() == [new.tolist()]
+    assert estimates.survival(np.array([1]))[:, 0].tolist() == new.tolist()
 
 
 def cost_tables() -> CostTables:
@@ -43,7 +47,8 @@ def cost_tables() -> CostTables:
 
 def verify_ms(tables: CostTables, requests: int, depth: int, most: int) -> list[float]:
     """Of the target's passes alone."""
-    return (tables.draft_step_ms(requests, depth, most) - tables.draft_ms(requests, depth)).tolist()
+    table, scales, _ = tables.draft_steps(requests, most)
+    return (table * scales[depth]).tolist()
 
 
 def test_tables_interpolate_rise_and_extrapolate() -> None:
@@ -52,7 +57,7 @@ def test_tables_interpolate_rise_and_extrapolate() -> None:
     assert tables.decode_ms(8) == pytest.approx(24)
     assert verify_ms(tables, 1, 1, 3) == pytest.approx([12, 14, 14])  # never falls
     assert verify_ms(tables, 4, 2, 8)[-1] == pytest.approx(30)
-    assert tables.draft_ms(4, 2) == pytest.approx(4)
+    assert tables.draft_steps(4, 8)[2] == pytest.approx([2, 3, 4])
 
 
 @pytest.mark.parametrize("wrong", [0.75, 1.25])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outrider.cli.session import Session
     from outrider.cli.timed_run import TimedRun
     from outrider.config import SpeculativeConfig
-    from outrider.speculative.depth_controller import ControllerReport
+    from outrider.engine.engine import Engine
 
 _SAMPLING, _SPECULATION, _OUTPUT = "Sampling", "Speculation", "Output"
 
@@ -162,16 +162,16 @@ def _generate(session: Session, stats: bool) -> None:
     engine = session.engine(session.speculation)
     if session.quiet:
         run = run_once(engine, session.prompt_token_ids, session.params)
-        print(json.dumps(_report(session, run, engine.depth_report)))
+        print(json.dumps(_report(session, run, engine)))
         return
     stream = session.text_stream()
     run = run_once(engine, session.prompt_token_ids, session.params, stream.push_step)
     stream.finish()
     if stats:
-        print(_summary(session, run, engine.depth_report), file=sys.stderr)
+        print(_summary(session, run, engine), file=sys.stderr)
 
 
-def _report(session: Session, run: TimedRun, depth: ControllerReport | None) -> dict[str, Any]:
+def _report(session: Session, run: TimedRun, engine: Engine) -> dict[str, Any]:
     from dataclasses import asdict
 
     from outrider.bench.environment import environment_report
@@ -186,14 +186,16 @@ def _report(session: Session, run: TimedRun, depth: ControllerReport | None) -> 
         "tokens_per_second": run.tokens_per_second,
         "time_to_first_token": run.first_token_seconds,
         "statistics": statistics_report(run.statistics) if session.speculation else None,
-        "depth": None if depth is None else asdict(depth),
+        "depth": None if engine.depth_report is None else asdict(engine.depth_report),
+        "acceptance": None if engine.acceptance_report is None else asdict(engine.acceptance_report),
         "model": session.model_name,
         **environment_report(),
     }
 
 
-def _summary(session: Session, run: TimedRun, depth: ControllerReport | None) -> str:
+def _summary(session: Session, run: TimedRun, engine: Engine) -> str:
     from outrider.bench.distinct import distinct_share
+    from outrider.cli.speculation_report import acceptance_lines, depth_lines
 
     speed = "-" if run.tokens_per_second is None else f"{run.tokens_per_second:.1f}"
     lines = [
@@ -209,18 +211,9 @@ def _summary(session: Session, run: TimedRun, depth: ControllerReport | None) ->
             f"acceptance length {statistics.acceptance_length:.2f}, by position {shares or '-'}"
             + ("" if distinct is None else f"; distinct 4-grams {distinct:.2f}")
         )
-    if depth is not None:
-        lines.append(_depth_line(depth))
+    if (acceptance := engine.acceptance_report) is not None:
+        lines += acceptance_lines(acceptance)
+    if (depth := engine.depth_report) is not None:
+        lines += depth_lines(depth)
     lines.append(f"memory: {session.loaded.plan.describe()}")
     return "\n".join(lines)
-
-
-def _depth_line(depth: ControllerReport) -> str:
-    counts = ", ".join(f"{count} of {drafts}" for drafts, count in enumerate(depth.depth_histogram))
-    ratios = " ".join(f"{ratio:.2f}" for ratio in depth.table_ratios)
-    realised = f"{depth.realised_rate:.1f}" if depth.realised_rate else "-"
-    return (
-        f"depth: speculation is {'on' if depth.speculating else 'off'} after {depth.num_turns} turns; steps by drafts "
-        f"{counts}; tokens/s predicted {depth.predicted_rate:.1f}, in the last 64 steps {realised}, plain "
-        f"{depth.off_rate:.1f}; measured over predicted costs {ratios or '-'}, of all {depth.drift:.2f}"
-    )

@@ -30,7 +30,7 @@ class Session:
     show_drafts: bool | None
 
     def engine(self, speculation: SpeculativeConfig | None) -> Engine:
-        return self.loaded.engine(speculation)
+        return self.loaded.engine(speculation, tokenizer=self.tokenizer)
 
     def text_stream(self) -> TextStream:
         return TextStream(self.tokenizer, sys.stdout, colour=wants_colour(self.show_drafts, sys.stdout))

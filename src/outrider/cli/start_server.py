@@ -48,6 +48,7 @@ def start_server(
         raise ConfigError(f"serve: {error.name} is not installed; `pip install 'outrider[server]'` brings it") from None
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("outrider").setLevel(logging.INFO)  # plans, the self-check, speculation turning off and on
     with bound_socket(options.host, options.port) as bound:
         checkpoint = Checkpoint.open(shipped_model() if model is None else model)
         engine_config.context_of(checkpoint.config)

@@ -13,6 +13,8 @@ from typing import Any
 from outrider.engine.engine import Engine, EngineLoad
 from outrider.engine.request import Request, StepOutput
 from outrider.sampling.params import SamplingParams
+from outrider.speculative.acceptance_monitor import AcceptanceReport
+from outrider.speculative.depth_controller import ControllerReport
 
 
 class EngineDeadError(RuntimeError):
@@ -99,6 +101,16 @@ class AsyncEngine:
     def load(self) -> EngineLoad:
         """As `Engine.load`; any thread may ask, and sees a state that is at most one step old."""
         return self._engine.load()
+
+    @property
+    def depth_report(self) -> ControllerReport | None:
+        """As `Engine.depth_report`; any thread may ask."""
+        return self._engine.depth_report
+
+    @property
+    def acceptance_report(self) -> AcceptanceReport | None:
+        """As `Engine.acceptance_report`; any thread may ask."""
+        return self._engine.acceptance_report
 
     async def add(self, prompt_token_ids: Sequence[int], params: SamplingParams, **options: Any) -> RequestStream:
         """Queues a request. `options`: those of `Engine.add_request`.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.engine.request import Request, Status
 from outrider.speculative.cost_tables import CostTables
@@ -57,31 +58,41 @@ class AdaptiveDepth:
         self._free = list(range(self._count))
 
     def depths(self, decoding: Sequence[Request]) -> list[int] | None:
-        if not any(request.depth for request in decoding):
+        if self.controller.waits():
+            return None
+        most = np.array([request.depth for request in decoding], np.int64)
+        if not most.any():
             return [0] * len(decoding) if self.controller.speculating else None
-        slots = np.array([self._slot(request) for request in decoding])
-        depths = self.controller.decide(slots, np.array([request.depth for request in decoding]))
+        depths = self.controller.decide(self._slots_of(decoding), most)
         return None if depths is None else depths.tolist()
 
     def target_ran(self, verified: Sequence[Verified], seconds: float, *, with_prompts: bool) -> None:
-        drafted = [item for item in verified if item.drafted]
-        self.controller.observe_drafts(
-            [self._slot(item.request) for item in drafted],
-            [item.drafted for item in drafted],
-            [item.accepted for item in drafted],
-        )
-        if verified and not with_prompts:
+        if not verified:
+            return
+        requests, drafted, accepted, emitted = zip(*verified, strict=True)
+        if any(drafted):
+            had = np.array(drafted, np.int64)
+            with_drafts = had.nonzero()[0]
+            slots, stood = self._slots_of(requests), np.array(accepted, np.int64)
+            self.controller.observe_drafts(slots[with_drafts], had[with_drafts], stood[with_drafts])
+        if not with_prompts:
             self.controller.observe_target(
                 requests=len(verified),
-                drafted=sum(item.drafted for item in drafted),
-                depth=max((item.drafted for item in drafted), default=0),
-                tokens=sum(item.emitted for item in verified),
+                drafted=sum(drafted),
+                depth=max(drafted),
+                tokens=sum(emitted),
                 milliseconds=1e3 * seconds,
             )
 
     def drafter_ran(self, depths: Sequence[int], seconds: float, *, with_prompts: bool) -> None:
         if depths and not with_prompts:
             self.controller.observe_draft(len(depths), max(depths), 1e3 * seconds)
+
+    def _slots_of(self, requests: Sequence[Request]) -> NDArray[np.int64]:
+        slots = [self._slots.get(request) for request in requests]
+        if None in slots:
+            slots = [self._slot(request) for request in requests]
+        return np.array(slots, np.int64)
 
     def _slot(self, request: Request) -> int:
         if request not in self._slots:

@@ -25,6 +25,7 @@ from outrider.sampling.constraints import TokenMask
 from outrider.sampling.noise import derived_seed
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.sampler import Sampler
+from outrider.speculative.acceptance_monitor import AcceptanceReport
 from outrider.speculative.cost_tables import CostTables
 from outrider.speculative.depth_controller import ControllerReport
 from outrider.speculative.drafter import MtpDrafter
@@ -70,7 +71,7 @@ class Engine:
             self.config, window_pages=window_pages, entry_pages=entry_pages, with_drafter=self.depth > 0
         )
         drafter = MtpDrafter(mtp, self.cache.drafter) if mtp is not None and self.cache.drafter is not None else None
-        self.runner = Runner(model, self.cache, drafter)
+        self.runner = Runner(model, self.cache, drafter, max_depth=self.depth)
         if speculative_config is not None and speculative_config.adaptive and drafter is not None:
             self.runner.depth_policy = AdaptiveDepth(self._measured_costs(model, drafter), self.options.max_num_seqs)
         limits = Limits(self.options.max_num_seqs, self.options.max_num_batched_tokens, self.options.max_prefill_tokens)
@@ -96,6 +97,11 @@ class Engine:
         """What the depth controller did and believes; None at a fixed depth and without speculation."""
         policy = self.runner.depth_policy
         return policy.controller.summary() if isinstance(policy, AdaptiveDepth) else None
+
+    @property
+    def acceptance_report(self) -> AcceptanceReport | None:
+        """Drafts and those that stood, of all requests since the start; None without speculation."""
+        return self.runner.acceptance.report() if self.depth else None
 
     # -------- requests
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from torch import Tensor
 
+from outrider import ops
 from outrider.checkpoint.reader import Checkpoint
 from outrider.config import (
     ConfigError,
@@ -22,6 +23,7 @@ from outrider.config import (
 )
 from outrider.engine.engine import Engine
 from outrider.engine.memory_plan import MemoryPlan, plan_memory
+from outrider.engine.self_check import TEXT, TOKENS, check_drafter
 from outrider.model.mtp import MultiTokenPredictor
 from outrider.model.transformer import Transformer
 from outrider.platforms.memory import available_memory
@@ -49,14 +51,22 @@ class LoadedModel:
         *,
         tokenizer: Tokenizer | None = None,
     ) -> Engine:
-        """An engine of its own cache; stop strings need the tokenizer. Raises ConfigError as `Engine` does.
+        """An engine of its own cache. Raises ConfigError as `Engine` does.
+
+        With the tokenizer it knows stop strings, and an engine that speculates checks its drafter (see `self_check`).
 
         `engine_config`: None takes the options that the model was loaded with, for which memory was planned.
         """
         mtp = self.mtp if speculative_config is not None else None
         detokenizer = None if tokenizer is None else lambda: IncrementalDetokenizer(tokenizer).push
         options = self.options if engine_config is None else engine_config
-        return Engine(self.transformer, mtp, speculative_config, options, detokenizer=detokenizer)
+        engine = Engine(self.transformer, mtp, speculative_config, options, detokenizer=detokenizer)
+        if mtp is not None and tokenizer is not None:
+            most = min(TOKENS, options.max_num_batched_tokens, engine.max_model_len)
+            text = tokenizer.completion_prompt(TEXT)[:most]
+            with ops.kernel_threads():
+                engine.runner.acceptance.self_check = check_drafter(self.transformer, mtp, engine.cache, text)
+        return engine
 
 
 def load_model(

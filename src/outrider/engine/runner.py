@@ -18,6 +18,7 @@ from outrider.engine.scheduler import Work
 from outrider.model.transformer import Transformer
 from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.sampler import LogitsError
+from outrider.speculative.acceptance_monitor import AcceptanceMonitor
 from outrider.speculative.drafter import DraftJob
 
 
@@ -31,11 +32,14 @@ class Drafter(Protocol):
 class Runner:
     """A model, its cache and, if speculation is on, its drafter."""
 
-    def __init__(self, model: Transformer, cache: PagedCache, drafter: Drafter | None) -> None:
+    def __init__(
+        self, model: Transformer, cache: PagedCache, drafter: Drafter | None = None, *, max_depth: int = 0
+    ) -> None:
         self.model = model
         self.cache = cache
         self.drafter = drafter
         self.depth_policy: DepthPolicy = FixedDepth()
+        self.acceptance = AcceptanceMonitor(max_depth)
         self.num_forwards = 0  # passes of the trunk
 
     @torch.inference_mode()
@@ -115,6 +119,7 @@ class Runner:
         accepted = min(len(emitted) - 1, len(kept))
         if not first:
             request.statistics.record(len(drafts), accepted, len(kept))
+            self.acceptance.record(request.token_ids, len(drafts), accepted, request.statistics.all_stood)
         count = request.params.logprobs
         logprobs = None if count is None else tuple(token_logprobs(logits[: len(kept)], kept, count))
         return [StepOutput(request, tuple(kept), accepted, request.finish_reason, logprobs)]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from outrider.engine.engine import EngineLoad
+from outrider.engine.async_engine import AsyncEngine
 from outrider.engine.request import Request, StepOutput
-from outrider.server.acceptance_alarm import AcceptanceAlarm
+from outrider.server.speculation_metrics import SpeculationCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LABELS = ("model_name", "engine")
@@ -24,10 +24,12 @@ _TOKENS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
 class Metrics:
     """One registry an application, so that two in a process do not meet."""
 
-    def __init__(self, model_name: str, load: Callable[[], EngineLoad]) -> None:
-        """load: the engine's, asked at every scrape."""
+    def __init__(self, model_name: str, engine: AsyncEngine) -> None:
+        """engine: what it has to do and how it speculates is asked at every scrape."""
+        load = engine.load
         self._registry = CollectorRegistry()
         self._values = (model_name, "0")
+        self._registry.register(SpeculationCollector(engine, dict(zip(_LABELS, self._values, strict=True))))
         self._gauge("num_requests_running", "Requests with rows in the cache.", lambda: load().num_running)
         self._gauge("num_requests_waiting", "Requests without.", lambda: load().num_waiting)
         self._gauge("kv_cache_usage_perc", "Share of cache pages in use, 1 = all.", lambda: load().kv_cache_usage)
@@ -39,9 +41,6 @@ class Metrics:
         self.num_drafts = self._counter("spec_decode_num_drafts", "Target passes over at least one draft.")
         self.num_draft_tokens = self._counter("spec_decode_num_draft_tokens", "Drafts that were verified.")
         self.num_accepted_tokens = self._counter("spec_decode_num_accepted_tokens", "Drafts that stood.")
-        self.acceptance_alarm = AcceptanceAlarm()
-        recent = "Share of the drafts that stood in the last full window of passes; NaN before there is one."
-        self._gauge("spec_decode_recent_acceptance", recent, lambda: self.acceptance_alarm.rate, prefix="outrider")
         self._accepted_per_position = self._labelled(
             "spec_decode_num_accepted_tokens_per_pos", "The same, by place in the draft.", "position"
         )
@@ -67,8 +66,8 @@ class Metrics:
         lines = generate_latest(self._registry).splitlines(keepends=True)
         return b"".join(line for line in lines if b"_created" not in line)
 
-    def _gauge(self, name: str, help_text: str, value: Callable[[], float], prefix: str = "vllm") -> None:
-        gauge = Gauge(f"{prefix}:{name}", help_text, _LABELS, registry=self._registry)
+    def _gauge(self, name: str, help_text: str, value: Callable[[], float]) -> None:
+        gauge = Gauge(f"vllm:{name}", help_text, _LABELS, registry=self._registry)
         gauge.labels(*self._values).set_function(value)
 
     def _counter(self, name: str, help_text: str) -> Counter:
@@ -141,10 +140,8 @@ class RequestMeter:
         statistics, metrics = self._request.statistics, self._metrics
         now = (statistics.num_drafts, statistics.num_draft_tokens, statistics.num_accepted_tokens)
         counters = (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens)
-        gained = tuple(new - old for new, old in zip(now, self._counted, strict=True))
-        for counter, more in zip(counters, gained, strict=True):
-            counter.inc(more)
-        metrics.acceptance_alarm.record(*gained)
+        for counter, new, old in zip(counters, now, self._counted, strict=True):
+            counter.inc(new - old)
         self._counted = now
         accepted = list(statistics.accepted_per_position)
         self._accepted.extend([0] * (len(accepted) - len(self._accepted)))

@@ -26,7 +26,7 @@ class ServedModel:
         self.depth = engine.depth
         self.prefix_caching = engine.options.enable_prefix_caching
         self.admission = Admission(engine.options.max_num_seqs + max_waiting)
-        self.metrics = Metrics(self.name, self.engine.load)
+        self.metrics = Metrics(self.name, self.engine)
         self.created = int(time.time())
 
     @property

@@ -21,35 +21,51 @@ class AcceptanceEstimates:
     """
 
     def __init__(self, max_requests: int, max_depth: int) -> None:
-        prior = [*PRIOR, *[PRIOR[-1]] * max_depth][:max_depth]
-        self.engine = np.array(prior)  # [max_depth], of all requests
-        self._differs = np.zeros((max_requests, max_depth))
-        self._seen = np.zeros((max_requests, max_depth))
-        self._positions = np.arange(max_depth)
+        self.engine = [*PRIOR, *[PRIOR[-1]] * max_depth][:max_depth]  # of all requests, by position
+        self._differs = np.zeros((max_depth, max_requests), np.float32)  # a position is a row: few and long ones
+        # By outcome of a verification: 2 j + 1 if j drafts stood and the next fell, 2 j if those were all.
+        outcomes, positions = np.arange(2 * max_depth + 2), np.arange(max_depth)[:, None]
+        self._stood = (positions < outcomes // 2).astype(np.float32)  # [max_depth, outcomes]
+        observed = positions < (outcomes + 1) // 2
+        self._rates = np.where(observed, _RATE, 0.0).astype(np.float32)
+        self._keeps = np.where(observed, 1 - _RATE, 1 - _RELAXATION).astype(np.float32)
 
     def reset(self, slot: int) -> None:
         """A new request: it starts from what the engine knows."""
-        self._differs[slot] = 0
-        self._seen[slot] = 0
+        self._differs[:, slot] = 0
 
-    def survival(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[R, max_depth]: the chance that drafts 0 .. j all stand, above 0. It never rises along a row."""
-        return np.cumprod((self.engine + self._differs[slots]).clip(_LEAST, 1 - _LEAST), axis=1)
+    def survival(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """[max_depth, R]: the chance that drafts 0 .. j all stand, above 0. It falls from position to position."""
+        survival = self._differs.take(slots, 1)
+        survival += self._engine_column()
+        survival.clip(_LEAST, 1 - _LEAST, out=survival)
+        for position in range(1, len(survival)):
+            survival[position] *= survival[position - 1]
+        return survival
 
-    def observe(self, slots: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+    def observe(self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
         """One verification a slot. Of its drafts those that stood and the first that did not are observations.
 
         A request without drafts is none; it need not be given.
         """
-        rows, depth = np.array(slots), np.array(drafted)[:, None]
-        reached = np.array(accepted)[:, None]
-        stood = self._positions < reached
-        observed = self._positions < np.minimum(reached + 1, depth)
-        count = observed.sum(0)
-        mean = stood.sum(0) / np.maximum(count, 1)
-        self.engine += (1 - (1 - _ENGINE_RATE) ** count) * (mean - self.engine)
-        differs, seen = self._differs[rows], self._seen[rows]
-        rate = np.maximum(1 / (seen + 6), _RATE)  # what the engine knows counts as a few observations
-        differs += np.where(observed, rate * (stood - self.engine - differs), -_RELAXATION * differs)
-        self._differs[rows] = differs
-        self._seen[rows] = seen + observed
+        outcomes = 2 * accepted
+        outcomes += drafted > accepted
+        self._observe_engine(np.bincount(outcomes, minlength=self._rates.shape[1]).tolist())
+        found = self._rates * (self._stood - self._engine_column())
+        differs = self._differs.take(slots, 1)
+        differs *= self._keeps.take(outcomes, 1)
+        differs += found.take(outcomes, 1)
+        self._differs[:, slots] = differs
+
+    def _observe_engine(self, times: Sequence[int]) -> None:
+        """times: how often there was each outcome."""
+        stood = 0
+        for position in reversed(range(len(self.engine))):
+            stood += times[2 * position + 2] + times[2 * position + 3]
+            observed = stood + times[2 * position + 1]
+            if observed:
+                rate = 1 - (1 - _ENGINE_RATE) ** observed
+                self.engine[position] += rate * (stood / observed - self.engine[position])
+
+    def _engine_column(self) -> NDArray[np.float32]:
+        return np.array(self.engine, np.float32)[:, None]

@@ -44,9 +44,9 @@ class CostTables:
     def __init__(self, measured: MeasuredCosts, max_requests: int, max_rows: int) -> None:
         self.max_depth = len(measured.draft_ms) - 1
         self.max_rows = max_rows
-        self._decode = _dense(measured.decode_ms, max_requests)
-        self._verify = _dense(measured.verify_ms, max_rows)
-        self._draft = [_dense(points, max_requests) for points in measured.draft_ms]
+        self._decode = _dense(measured.decode_ms, max_requests).tolist()  # single values are read: lists are quicker
+        self._draft = [_dense(points, max_requests).tolist() for points in measured.draft_ms]
+        self._verify = _dense(measured.verify_ms, max_rows).astype(np.float32)
         self._plain_ratios = _Ratios(1, max_requests)
         self._verify_ratios = _Ratios(self.max_depth + 1, max_requests)
         self._draft_ratios = _Ratios(self.max_depth + 1, max_requests)
@@ -54,16 +54,16 @@ class CostTables:
 
     def decode_ms(self, requests: int) -> float:
         """A plain step."""
-        return float(self._decode[requests]) * self.factor * self._plain_ratios.factor(0, requests)
+        return self._decode[requests] * self.factor * self._plain_ratios.factors(requests)[0]
 
-    def draft_step_ms(self, requests: int, depth: int, most: int) -> NDArray[np.float64]:
-        """[most] steps with 1, ..., most drafts in all, up to `depth` a request: target and drafter."""
-        target = self.factor * self._verify_ratios.factor(depth, requests)
-        return self._verify[requests + 1 : requests + most + 1] * target + self.draft_ms(requests, depth)
-
-    def draft_ms(self, requests: int, depth: int) -> float:
-        """A run of the drafter."""
-        return float(self._draft[depth][requests]) * self.factor * self._draft_ratios.factor(depth, requests)
+    def draft_steps(self, requests: int, most: int) -> tuple[NDArray[np.float32], list[float], list[float]]:
+        """(table, scales, draft_ms): a step with n drafts in all, up to d a request, takes the target
+        table[n - 1] * scales[d] ms and the drafter draft_ms[d]. table: [most]."""
+        factor = self.factor
+        scales = [factor * ratio for ratio in self._verify_ratios.factors(requests)]
+        ratios = self._draft_ratios.factors(requests)
+        draft_ms = [factor * ratio * table[requests] for ratio, table in zip(ratios, self._draft, strict=True)]
+        return self._verify[requests + 1 : requests + most + 1], scales, draft_ms
 
     @property
     def factor(self) -> float:
@@ -72,18 +72,17 @@ class CostTables:
 
     def ratios(self, requests: int) -> list[float]:
         """Measured over predicted target time of the arms 0 (plain), 1, ..., the shared factor left out."""
-        verify = [self._verify_ratios.factor(depth, requests) for depth in range(1, self.max_depth + 1)]
-        return [self._plain_ratios.factor(0, requests), *verify]
+        return [self._plain_ratios.factors(requests)[0], *self._verify_ratios.factors(requests)[1:]]
 
     def observe_target(self, requests: int, rows: int, depth: int, milliseconds: float) -> None:
         """A target pass without prompt rows. depth: 0 for a plain one."""
         if depth == 0:
-            self._heal(self._plain_ratios, 0, requests, milliseconds / float(self._decode[requests]))
+            self._heal(self._plain_ratios, 0, requests, milliseconds / self._decode[requests])
         else:
             self._heal(self._verify_ratios, depth, requests, milliseconds / float(self._verify[rows]))
 
     def observe_draft(self, requests: int, depth: int, milliseconds: float) -> None:
-        self._heal(self._draft_ratios, depth, requests, milliseconds / float(self._draft[depth][requests]))
+        self._heal(self._draft_ratios, depth, requests, milliseconds / self._draft[depth][requests])
 
     def _heal(self, ratios: _Ratios, arm: int, requests: int, ratio: float) -> None:
         surprise = ratios.observe(arm, requests, math.log(max(ratio, 1e-6)) - self._drift)
@@ -102,13 +101,16 @@ class _Ratios:
         self._own = [[0.0] * buckets for _ in range(arms)]
         self._counts = [0] * buckets
 
-    def factor(self, arm: int, requests: int) -> float:
+    def factors(self, requests: int) -> list[float]:
+        """By arm."""
         bucket = requests.bit_length()
-        return math.exp(min(max(self._shared[bucket] + self._own[arm][bucket], -_MOST), _MOST))
+        shared = self._shared[bucket]
+        return [math.exp(shared + own[bucket]) for own in self._own]
 
     def observe(self, arm: int, requests: int, found: float) -> float:
         """What of this measurement is left to be explained by a drift of all arms, logarithm too."""
         bucket, own = requests.bit_length(), self._own[arm]
+        found = min(max(found, -_MOST), _MOST)
         surprise = found - self._shared[bucket] - own[bucket]
         surprise = min(max(surprise, -_MOST), _MOST)  # one stalled step does not overturn a table
         rate = max(1 / (self._counts[bucket] + 2), _SLOWEST_RATE)

@@ -9,7 +9,6 @@ when the budget covers what it is expected to lose; a probe is charged with what
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +27,8 @@ PLAIN_SHARE = 0.004  # and by plain steps while on
 PROBE_STEPS = 4  # a drafter that starts cold needs a few rows
 _LEAST_LOSS = 0.01  # of a step, charged for a look even where none is expected: predictions are uncertain
 _SAVED = 16  # plain steps: a budget holds no more
+_OFF_STEPS = 4  # between decisions while off: little is learned then, and a plain step should cost nothing more
+_SAY_MS = 10_000.0  # between two lines about turning off or on
 _FIRST_GAP, _LEAST_GAP = 4, 32  # steps between plain ones while on: the first few come soon and free
 
 
@@ -42,7 +43,6 @@ class ControllerReport:
     table_ratios: list[float] = field(default_factory=list)  # measured / predicted, by arm: plain, depth 1, ...
     drift: float = 1.0  # of all arms
     acceptance: list[float] = field(default_factory=list)  # by position, given those before
-    depth_histogram: list[int] = field(default_factory=list)  # requests times steps, by drafts: 0, 1, ...
     num_turns: int = 0  # off or on
 
 
@@ -54,7 +54,6 @@ class DepthController:
         self.acceptance = AcceptanceEstimates(max_requests, tables.max_depth)
         self.speculating = True
         self._report = ControllerReport()
-        self._histogram = np.zeros(tables.max_depth + 1, dtype=np.int64)
         self._watchdog = Watchdog()
         self._promising = 0  # decisions running in which speculation would have paid
         self._probe_left = 0
@@ -62,6 +61,17 @@ class DepthController:
         self._since_plain = 0
         self._gap = _FIRST_GAP
         self._requests = 0
+        self._waited = 0
+        self._elapsed_ms = 0.0
+        self._said_at: float | None = None
+        self._unsaid = 0
+
+    def waits(self) -> bool:
+        """Asked before each decision. True: speculation is off and nothing was learned lately; nobody need decide."""
+        if self.speculating or self._promising or self._probe_left:
+            return False
+        self._waited = (self._waited + 1) % _OFF_STEPS
+        return self._waited > 0
 
     def decide(self, slots: NDArray[np.int64], most: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """slots, most: [R] requests that decode in the next step, and the drafts each may have -> [R] depths.
@@ -69,21 +79,18 @@ class DepthController:
         None: the drafter is not to run at all.
         """
         survival = self.acceptance.survival(slots)
-        if int(most.min()) < survival.shape[1]:
-            survival = np.where(np.arange(survival.shape[1]) < most[:, None], survival, 0.0)
+        if int(most.min()) < len(survival):
+            survival[np.arange(len(survival))[:, None] >= most] = 0.0
         budget = best_budget(survival, self.tables)
         self._note(budget, len(slots))
         depths = self._speculating(budget) if self.speculating else self._probing(budget)
         if depths and budget.count:
-            shared = share_budget(survival, budget)
-            self._histogram += np.bincount(shared, minlength=len(self._histogram))
-            return shared
-        self._histogram[0] += len(slots)
+            return share_budget(survival, budget)
         return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
 
-    def observe_drafts(self, slots: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+    def observe_drafts(self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
         """What the verifier said to the drafts of each slot (those that had some)."""
-        if slots:
+        if len(slots):
             self.acceptance.observe(slots, drafted, accepted)
 
     def observe_target(self, requests: int, drafted: int, depth: int, tokens: int, milliseconds: float) -> None:
@@ -110,8 +117,7 @@ class DepthController:
             realised_rate=1e3 * self._watchdog.realised,
             table_ratios=self.tables.ratios(self._requests) if self._requests else [],
             drift=self.tables.factor,
-            depth_histogram=self._histogram.tolist(),
-            acceptance=self.acceptance.engine.tolist(),
+            acceptance=list(self.acceptance.engine),
         )
 
     # -------- states
@@ -161,7 +167,12 @@ class DepthController:
         self._promising = self._probe_left = self._since_plain = 0
         self._credit = 0.0
         self._watchdog.restart()
-        log.info("speculation turns itself %s: %s", "on" if speculating else "off", reason)
+        if self._said_at is not None and self._elapsed_ms - self._said_at < _SAY_MS:
+            self._unsaid += 1
+            return
+        since = f" (after {self._unsaid} more turns)" if self._unsaid else ""
+        log.info("speculation turns itself %s: %s%s", "on" if speculating else "off", reason, since)
+        self._said_at, self._unsaid = self._elapsed_ms, 0
 
     def _step_ms(self, budget: DraftBudget) -> float:
         return self._requests / budget.off_rate
@@ -169,6 +180,7 @@ class DepthController:
     def _budget_time(self, milliseconds: float, tokens: int | None, requests: int) -> None:
         """tokens: what the time gave, if drafts had a part in it."""
         plain_ms = self.tables.decode_ms(requests)
+        self._elapsed_ms += milliseconds
         if self.speculating:
             self._credit += PLAIN_SHARE * milliseconds
         elif tokens is None:

@@ -16,6 +16,7 @@ class SpeculationStatistics:
     num_accepted_tokens: int = 0
     drafted_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
+    all_stood: int = 0  # steps running, up to the last one with drafts, in which every draft stood
 
     def record(self, drafted: int, accepted: int, emitted: int) -> None:
         """One target pass over `drafted` drafts of which the first `accepted` stood; `emitted` tokens were kept."""
@@ -24,6 +25,8 @@ class SpeculationStatistics:
         self.num_drafts += drafted > 0
         self.num_draft_tokens += drafted
         self.num_accepted_tokens += accepted
+        if drafted:
+            self.all_stood = self.all_stood + 1 if accepted == drafted else 0
         for counts, reached in ((self.drafted_per_position, drafted), (self.accepted_per_position, accepted)):
             counts.extend([0] * (drafted - len(counts)))
             for position in range(reached):

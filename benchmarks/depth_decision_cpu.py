@@ -1,0 +1,122 @@
+"""What deciding costs: the depth controller alone, on one core of the host, with as many requests as run.
+
+    OMP_NUM_THREADS=1 python benchmarks/depth_decision_cpu.py [--requests 1 16 64 256] [--depth 3] [--steps 2000]
+
+Three times a step: `decide`; `observe` (what the verifier said, and how long the target and the drafter took); and both
+through the engine's policy, which holds requests and no arrays. Costs are made up so that most steps draft; acceptance
+is drawn. No model runs, so caches are warmer than in an engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+
+from outrider.cli.timed_run import environment_report
+from outrider.engine.depth_policy import AdaptiveDepth, Verified
+from outrider.engine.request import Request, Status
+from outrider.speculative.cost_tables import CostTables, MeasuredCosts
+from outrider.speculative.depth_controller import DepthController
+
+ACCEPTANCE = 0.8
+
+
+@dataclass(eq=False)
+class FakeRequest:
+    """What a policy looks at."""
+
+    depth: int
+    status: Status = Status.RUNNING
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 16, 64, 256])
+    parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--json", type=Path, default=None)
+    a = parser.parse_args()
+    report: dict[str, Any] = environment_report() | {"depth": a.depth, "steps": a.steps, "microseconds": {}}
+    for requests in a.requests:
+        found = measure(requests, a.depth, a.steps)
+        report["microseconds"][requests] = found
+        print(f"{requests:4d} requests: " + ", ".join(
+            f"{name} {own['median']:.0f} us (p99 {own['p99']:.0f})" for name, own in found.items()
+        ))  # fmt: skip
+    if a.json is not None:
+        a.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def tables(requests: int, depth: int) -> CostTables:
+    rows = requests * (1 + depth)
+    return CostTables(
+        MeasuredCosts(
+            decode_ms={1: 10.0, max(requests, 2): 12.0},
+            verify_ms={1: 10.0, max(rows, 2): 14.0},
+            draft_ms=[{1: 0.1 + 0.2 * d} for d in range(depth + 1)],
+        ),
+        max_requests=requests,
+        max_rows=rows,
+    )
+
+
+def measure(requests: int, depth: int, steps: int) -> dict[str, dict[str, float]]:
+    """Microseconds of `steps` steps after a tenth as many that are not counted."""
+    rng = np.random.default_rng(0)
+    controller = DepthController(tables(requests, depth), requests)
+    policy = AdaptiveDepth(tables(requests, depth), requests)
+    running = cast("list[Request]", [FakeRequest(depth) for _ in range(requests)])
+    slots, most = np.arange(requests), np.full(requests, depth)
+    times: dict[str, list[float]] = {"decide": [], "observe": [], "policy, all of it": []}
+    for number in range(-steps // 10, steps):
+        begin = perf_counter()
+        decided = controller.decide(slots, most)
+        middle = perf_counter()
+        depths = np.zeros(requests, dtype=np.int64) if decided is None else decided
+        stood = np.cumprod(rng.random((requests, depth)) < ACCEPTANCE, axis=1).sum(1)
+        accepted = np.minimum(stood, depths)
+        had = depths > 0
+        pause = perf_counter()
+        controller.observe_drafts(slots[had], depths[had], accepted[had])
+        controller.observe_target(
+            requests, int(depths.sum()), int(depths.max()), requests + int(accepted.sum()), milliseconds=12.0
+        )
+        if decided is not None:
+            controller.observe_draft(requests, int(depths.max()), milliseconds=0.7)
+        end = perf_counter()
+        whole = policy_step(policy, running, stood.tolist())
+        if number >= 0:
+            times["decide"].append(middle - begin)
+            times["observe"].append(end - pause)
+            times["policy, all of it"].append(whole)
+    return {
+        name: {"median": 1e6 * float(np.median(own)), "p99": 1e6 * float(np.percentile(own, 99))}
+        for name, own in times.items()
+    }
+
+
+def policy_step(policy: AdaptiveDepth, running: Sequence[Request], stood: Sequence[int]) -> float:
+    begin = perf_counter()
+    depths = policy.depths(running)
+    decided = perf_counter() - begin
+    given = depths or [0] * len(running)
+    verified = [
+        Verified(request, drafted, min(drafted, accepted), 1 + min(drafted, accepted))
+        for request, drafted, accepted in zip(running, given, stood, strict=True)
+    ]
+    begin = perf_counter()
+    if depths is not None:
+        policy.drafter_ran(depths, 0.0007, with_prompts=False)
+    policy.target_ran(verified, 0.012, with_prompts=False)
+    return decided + perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()
