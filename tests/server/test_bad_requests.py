@@ -93,7 +93,6 @@ CHAT_CASES: list[tuple[dict[str, Any], str]] = [
     ({"messages": HELLO, "top_logprobs": 3}, "top_logprobs"),
     ({"messages": HELLO, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"messages": HELLO, "reasoning_effort": "enormous"}, "reasoning_effort"),
-    ({"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
     ({"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
     ({"messages": HELLO, "functions": []}, "functions"),
     ({"messages": HELLO, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),

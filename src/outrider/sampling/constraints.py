@@ -16,13 +16,17 @@ from torch import Tensor
 from outrider.sampling.params import SamplingParams
 
 
+class MaskError(RuntimeError):
+    """A mask cannot say what may come next."""
+
+
 class TokenMask(Protocol):
     """A grammar's view of one request: which tokens may come next."""
 
     def allowed(self, drafts: Sequence[int]) -> Tensor | None:
         """[V] bool: what may follow the accepted tokens and these drafts; None: anything.
 
-        Asked only for drafts that were themselves allowed; must leave the state as it is.
+        Asked only for drafts that were themselves allowed; must leave the state as it is. Raises MaskError.
         """
 
     def accept(self, token_ids: Sequence[int]) -> None:
@@ -66,7 +70,10 @@ class Constraints:
         )
 
     def apply(self, logits: Tensor, token_ids: Sequence[int], drafts: Sequence[int]) -> Tensor:
-        """logits: [V] float32 of the row behind token_ids (committed) and drafts. Returns a new row."""
+        """logits: [V] float32 of the row behind token_ids (committed) and drafts. Returns a new row.
+
+        Raises MaskError.
+        """
         row = logits.clone()
         self._ban(row, token_ids, drafts)
         if self._bias_ids.numel():

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.sampling.constraints import Constraints, TokenMask
+from outrider.sampling.constraints import Constraints, MaskError, TokenMask
 from outrider.sampling.filters import filter_logits
 from outrider.sampling.noise import as_signed, gumbel
 from outrider.sampling.params import SamplingParams
 
 
 class LogitsError(RuntimeError):
-    """The model gave logits from which no token can be drawn (NaN, or infinite)."""
+    """No token can be drawn: the logits are NaN or infinite, or nobody knows which tokens are allowed."""
 
 
 class Sampler:
@@ -43,7 +43,13 @@ class Sampler:
         else:
             drawn = []
             for row in range(len(drafts) + 1):
-                drawn += self._draw(self._constrained(logits[row], token_ids, drafts[:row]), len(token_ids) + row)
+                try:
+                    constrained = self._constrained(logits[row], token_ids, drafts[:row])
+                except MaskError as error:
+                    if row == 0:
+                        raise LogitsError(str(error)) from None
+                    break  # what stands is published, as plain decoding would; the next step will fail
+                drawn += self._draw(constrained, len(token_ids) + row)
                 if row < len(drafts) and drawn[row] != drafts[row]:
                     break
         accepted = 0
@@ -58,9 +64,12 @@ class Sampler:
     def draft(self, logits: Tensor, token_ids: Sequence[int], drafts: Sequence[int]) -> int | None:
         """A drafter's guess behind token_ids and drafts: drawn exactly as the target will draw. logits: [1, V].
 
-        None when no best score is finite: then nothing is guessed.
+        None when nothing can be drawn: then nothing is guessed.
         """
-        row = self._constrained(logits[0], token_ids, drafts) if self._constraints.active else logits
+        try:
+            row = self._constrained(logits[0], token_ids, drafts) if self._constraints.active else logits
+        except MaskError:
+            return None
         (token,) = self._draw(row, len(token_ids) + len(drafts))
         return token if token < logits.shape[-1] else None
 

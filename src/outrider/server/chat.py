@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outrider.server.answer import Envelope
+from outrider.server.answer_grammar import answer_grammar
 from outrider.server.chat_prompt import tokenize_chat
 from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.continuation import Growth
@@ -33,8 +34,11 @@ async def chat(served: ServedModel, body: ChatCompletionRequest, request: Reques
         max_tokens=max(1, served.max_model_len - len(prompt.token_ids)) if most is None else most,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
-    parsers = [OutputParser(prompt.starts_in_reasoning, bool(tools)) for _ in range(body.samples)]
-    group = await Group.start(served, [prompt.token_ids], params, body)
+    grammar = answer_grammar(body, tools, starts_in_reasoning=prompt.starts_in_reasoning)
+    masks = await served.grammars.masks(grammar, body.samples) if grammar is not None else []
+    literal = body.answer_schema is not None
+    parsers = [OutputParser(prompt.starts_in_reasoning, bool(tools), literal=literal) for _ in range(body.samples)]
+    group = await Group.start(served, [prompt.token_ids], params, body, masks)
     answer = _Chat(served, body, group, parsers)
     if body.stream:
         return EventStream(answer.chunks(), group.close)

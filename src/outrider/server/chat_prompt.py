@@ -30,6 +30,7 @@ async def tokenize_chat(
         thinking=body.thinking_mode,
         effort=body.reasoning_effort,
         generation=effort_generation(served.config),
+        response_format=None if body.response_format is None else body.response_format.told(),
         continue_final_message=body.continue_final_message,
     )
     ids = await asyncio.to_thread(served.tokenizer.encode_prompt, prompt)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from outrider.server.errors import invalid
 from outrider.server.fields import ApiModel, GenerationFields
 from outrider.text.encoding import Thinking
 
@@ -66,9 +65,29 @@ class NamedTool(ApiModel):
     function: NamedFunction
 
 
+class JsonSchemaFormat(ApiModel):
+    """strict: what is not strict for OpenAI is strict here."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_\-]+$")]
+    description: str | None = None
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool | None = None
+
+
 class ResponseFormat(ApiModel):
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] | None = None
+    json_schema: JsonSchemaFormat | None = None
+
+    @property
+    def schema_of_answer(self) -> dict[str, Any] | None:
+        """None: any text."""
+        if self.json_schema is not None:
+            return self.json_schema.json_schema
+        return {"type": "object"} if self.type == "json_object" else None
+
+    def told(self) -> dict[str, Any]:
+        """For `render_chat`."""
+        return {"type": self.type, "json_schema": {"schema": self.schema_of_answer}}
 
 
 class ThinkingSwitch(ApiModel):
@@ -104,6 +123,14 @@ class ChatCompletionRequest(GenerationFields):
     def _consistent(self) -> ChatCompletionRequest:
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("top_logprobs: it needs logprobs to be true")
+        if self.response_format is not None:
+            wanted = self.response_format.type == "json_schema"
+            if wanted != (self.response_format.json_schema is not None):
+                raise ValueError("response_format.json_schema: type json_schema needs it, and no other type has it")
+        if self.forces_call and not self.tools:
+            raise ValueError("tool_choice: there are no tools to choose from")
+        if self.named_function not in (None, *(tool.function.name for tool in self.tools or ())):
+            raise ValueError(f"tool_choice: no tool has the name {self.named_function!r}")
         return self
 
     @property
@@ -112,14 +139,25 @@ class ChatCompletionRequest(GenerationFields):
 
     @property
     def offered_tools(self) -> list[dict[str, Any]]:
-        """Those that the model is told of. Raises ApiError for a choice that only a grammar could enforce."""
-        if self.response_format is not None and self.response_format.type != "text":
-            raise invalid("response_format", "this server has no grammars yet; only text is served")
-        if self.tool_choice not in (None, "none", "auto"):
-            raise invalid("tool_choice", "this server has no grammars yet, so it cannot force a call; none and auto do")
+        """Those that the model is told of."""
         if self.tool_choice == "none" or not self.tools:
             return []
         return [tool.model_dump(exclude_none=True) for tool in self.tools]
+
+    @property
+    def forces_call(self) -> bool:
+        """The answer must be a tool call."""
+        return self.tool_choice == "required" or self.named_function is not None
+
+    @property
+    def named_function(self) -> str | None:
+        """The one that must be called."""
+        return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+
+    @property
+    def answer_schema(self) -> dict[str, Any] | None:
+        """What an answer that is no call must be; None: any text."""
+        return None if self.response_format is None else self.response_format.schema_of_answer
 
     @property
     def thinking_mode(self) -> Thinking:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from outrider.engine.async_engine import RequestStream
 from outrider.engine.request import Request, StepOutput
+from outrider.sampling.constraints import TokenMask
 from outrider.sampling.noise import derived_seed
 from outrider.sampling.params import SamplingParams
 from outrider.server.continuation import Continuation, Growth, split_step
@@ -37,8 +38,11 @@ class Group:
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         fields: GenerationFields,
+        masks: Sequence[TokenMask] = (),
     ) -> Group:
         """Queues `fields.samples` continuations of each prompt. Samples of a prompt share its blocks.
+
+        masks: what each continuation of the only prompt may say; none if they may say anything.
 
         Raises ApiError, ConfigError and EngineDeadError; then nothing is left behind.
         """
@@ -49,14 +53,19 @@ class Group:
         group = cls(served, places, samples)
         try:
             for prompt in prompts:
-                await group._add_prompt(prompt, params, fields, speculation)
+                await group._add_prompt(prompt, params, fields, speculation, masks)
         except BaseException:
             group.close()
             raise
         return group
 
     async def _add_prompt(
-        self, prompt: Sequence[int], params: SamplingParams, fields: GenerationFields, speculation: int | None
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        fields: GenerationFields,
+        speculation: int | None,
+        masks: Sequence[TokenMask],
     ) -> None:
         seed = self._served.engine.new_seed() if params.seed is None else params.seed
         salt = self._salt(fields.cache_salt)
@@ -68,7 +77,13 @@ class Group:
                 prompt_logprobs=params.prompt_logprobs if first is None else None,
             )
             stream = await self._served.engine.add(
-                prompt, own, speculation=speculation, priority=fields.priority, salt=salt, follows=first
+                prompt,
+                own,
+                speculation=speculation,
+                priority=fields.priority,
+                mask=masks[index] if masks else None,
+                salt=salt,
+                follows=first,
             )
             first = first or stream.request
             self._streams.append(stream)

@@ -9,6 +9,7 @@ from outrider.engine.async_engine import AsyncEngine
 from outrider.engine.engine import Engine
 from outrider.server.admission import Admission
 from outrider.server.errors import NOT_FOUND, ApiError
+from outrider.server.grammars import Grammars
 from outrider.server.metrics import Metrics
 from outrider.text.tokenizer import Tokenizer
 
@@ -27,6 +28,7 @@ class ServedModel:
         self.prefix_caching = engine.options.enable_prefix_caching
         self.admission = Admission(engine.options.max_num_seqs + max_waiting)
         self.metrics = Metrics(self.name, self.engine)
+        self.grammars = Grammars(tokenizer, engine.config)
         self.created = int(time.time())
 
     @property

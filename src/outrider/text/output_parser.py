@@ -44,11 +44,13 @@ class OutputParser:
     """Reads one answer. However the text is cut into pieces, the deltas of one kind add up to the same.
 
     thinking: the prompt ended inside a thinking block (`ChatPrompt.starts_in_reasoning`), so the text begins with
-    reasoning. tools: the request has tools; without them tool markup is content.
+    reasoning. tools: the request has tools; without them tool markup is content. literal: a grammar says what content
+    is; unless it begins as a tool block does, nothing in it is markup.
     """
 
-    def __init__(self, thinking: bool, tools: bool) -> None:
+    def __init__(self, thinking: bool, tools: bool, *, literal: bool = False) -> None:
         self._tools = tools
+        self._literal = literal
         self._reasoning = thinking
         self._at_beginning = True  # nothing but white space yet in this stretch of reasoning or content
         self._skips_space = False  # after a block's opening, until text or a call
@@ -104,6 +106,12 @@ class OutputParser:
     def _outside(self) -> bool:
         """Reads text up to the next markup and the markup. False: the rest of the buffer must wait."""
         buffer, at = self._buffer, -1
+        if self._literal and not self._reasoning and not self._calls:
+            begun = buffer.lstrip()
+            if not self._at_beginning or (begun and not begun.startswith("<")):
+                self._text(buffer)
+                self._buffer = ""
+                return False
         while (at := buffer.find("<", at + 1)) >= 0:
             kind, end = self._classify(buffer, at)
             if kind is _Kind.TEXT:

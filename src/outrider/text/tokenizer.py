@@ -65,7 +65,7 @@ class Tokenizer:
         name = self._backend.id_to_token(token_id)
         if name is None:
             return b""
-        if token_id in self._added_ids:
+        if token_id in self.added_token_ids:
             return name.encode()
         return bytes(_BYTE_OF[character] for character in name)
 
@@ -111,12 +111,13 @@ class Tokenizer:
     def _encode_plain(self, text: str) -> list[int]:
         """Ids of text in which nothing is a token of the protocol."""
         ids = self.encode(text)
-        if self._added_ids.isdisjoint(ids):
+        if self.added_token_ids.isdisjoint(ids):
             return ids
         return self._plain_backend.encode(text, add_special_tokens=False).ids
 
     @cached_property
-    def _added_ids(self) -> frozenset[int]:
+    def added_token_ids(self) -> frozenset[int]:
+        """Tokens that stand for themselves, not for bytes of text: control tokens and markup."""
         return frozenset(self._backend.get_added_tokens_decoder())
 
     @cached_property
