@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from outrider.cli.timed_run import environment_report
+from outrider.bench.environment import environment_report
 from outrider.engine.depth_policy import AdaptiveDepth, Verified
 from outrider.engine.request import Request, Status
 from outrider.speculative.cost_tables import CostTables, MeasuredCosts
