@@ -32,18 +32,31 @@ from outrider.ops.reference import norms as reference_norms
 from outrider.ops.reference import rope as reference_rope
 
 ROWS = (1, 2, 3, 5, 7, 33, 64)
-WITHOUT_A_KERNEL = {"inverse_frequencies", "key_slots", "rotation", "top_entries"}
-ON_A_GPU = {  # ops/triton has kernels of these, for caches in a GPU's memory
+WITHOUT_A_KERNEL = {"bf16_weight", "fp8_weight", "inverse_frequencies", "key_slots", "rotation", "top_entries"}
+ON_A_GPU = {  # ops/triton has kernels of these, for tensors in a GPU's memory
     "combine_topk_swa_indices",
     "compress_index_keys",
     "compress_insert",
     "gather_rows",
     "gathered_sparse_attention",
+    "greedy_tokens",
+    "grouped_experts",
     "index_queries",
     "indexer_logits",
+    "mhc_head",
+    "mhc_site",
+    "mtp_rows",
     "norm_rope_insert",
+    "norm_rows",
+    "order_by_expert",
     "paged_sparse_attention",
+    "quantize_rows",
+    "route_by_table",
+    "route_tokens",
+    "sample_tokens",
+    "scaled_linear",
     "select_entries",
+    "swiglu_rows",
     "top_visible_entries",
 }
 

@@ -141,16 +141,6 @@ def test_batch_sizes_at_full_shape(rows: int, fp8: bool) -> None:
         assert torch.equal(run(part), whole[4096 - rows :])
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_the_head_tile_does_not_show() -> None:
-    shape = Shape(heads=64, head_dim=512, rope=64, ratio=4, topk=512, block=64)
-    problem = build(shape, [(4000, 64)], "cuda")
-    tiles = tiles_for(torch.device("cuda"), fp8=False)
-    outputs = [run(problem, tiles=replace(tiles, head_tile=h)) for h in (16, 32, 64)]
-    assert all(torch.equal(outputs[0], other) for other in outputs[1:])
-
-
 def test_a_verify_row_does_not_see_later_drafts(device: str) -> None:
     """1 + 3 rows of a request; the last token's window row and entry are replaced: the rows before it do not change."""
     problem = build(replace(CSA, topk=None), [(304, 4)], device)

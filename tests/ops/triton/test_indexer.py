@@ -265,11 +265,18 @@ def test_offsets_beyond_32_bits(form: str, device: str) -> None:
 )
 def test_what_is_not_served_is_refused(change: dict[str, Any], complaint: str, device: str) -> None:
     problem = build(SMALL, [(30, 2)], device)
-    change = dict(change)
+    change = {name: _moved(value, device) for name, value in change.items()}
     if "rows" in change:
         change["keys"] = problem.keys._replace(rows=change.pop("rows"))
     with pytest.raises(ValueError, match=complaint):
         scores(replace(problem, **change))
+
+
+def _moved(value: Tensor | KvRows, device: str) -> Tensor | KvRows:
+    if isinstance(value, KvRows):
+        scales = None if value.scales is None else value.scales.to(device)
+        return value._replace(data=value.data.to(device), scales=scales)
+    return value.to(device)
 
 
 # -------- scores and selection together
