@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ops.dense_row_cases import CASES
+from tests.ops.expert_row_cases import CASES
 from tests.ops.row_cases import ROWS, Call, reference_ops
 from torch import Tensor
 
@@ -34,6 +34,11 @@ NO_ROWS = {
     "weight_values": "a weight of the model",
     "check_linear": "shapes",
     "combine_topk_swa_indices": "integers, of whole requests",
+    "check_router_logits": "shapes",
+    "check_table": "shapes",
+    "check_experts": "shapes",
+    "block_bound": "host integers",
+    "order_by_expert": "integers, of the whole batch",
 }
 
 

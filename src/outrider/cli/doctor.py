@@ -20,9 +20,9 @@ from outrider.platforms.memory import available_memory
 PACKAGES = ("outrider", "torch", "triton", "numba", "numpy", "safetensors", "tokenizers", "transformers")
 
 
+@torch.no_grad()
 def doctor(self_test: bool, json_output: bool) -> None:
     """Exit code 1 if a check fails."""
-    torch.set_grad_enabled(False)
     found = {
         "platform": platform_name(),
         "machine": environment_report()["machine"],
