@@ -1,6 +1,8 @@
 """The generator of arithmetic problems: true steps, an honest split, and the scoring of answers."""
 
+import hashlib
 import re
+from collections import Counter
 from functools import cache
 from random import Random
 
@@ -20,8 +22,10 @@ from outrider.evaluation.arithmetic import (
     templates,
 )
 from outrider.evaluation.arithmetic.drills import drill
+from outrider.evaluation.arithmetic.problems import FURTHER, SETTINGS
 from outrider.evaluation.arithmetic.template import LARGEST, in_held_out_band
-from outrider.evaluation.arithmetic.words import LEXICONS
+from outrider.evaluation.arithmetic.training_words import widened, with_inventions
+from outrider.evaluation.arithmetic.words import BASE, HELD_OUT, Lexicon
 
 STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
 DRILL = re.compile(r"(\d+) ([-+*/]) (\d+) = (?:<<\d+[-+*/]\d+=\d+>>)?(\d+)")
@@ -76,11 +80,52 @@ def test_a_seed_determines_valid_problems(seed: int, split: Split) -> None:
 
 def test_templates_of_the_splits_are_apart() -> None:
     names = {split: [template.name for template in templates(split)] for split in SPLITS}
-    assert len(names["train"]) >= 1000 and len(names["heldout"]) >= 200 and len(names["far"]) >= 8
+    assert len(names["train"]) >= 5000 and len(names["heldout"]) >= 200 and len(names["far"]) >= 8
     everything = [name for of_split in names.values() for name in of_split]
     assert len(set(everything)) == len(everything)
     for split in SPLITS:
         assert {problem.template for problem in sample(split, 4000)} <= set(names[split])
+
+
+PUBLISHED = {
+    ("heldout", 0): "c7be0480ecf1ee800a64f69fccab804fa91d639cdb5d969cb71aac49b8bdf2cb",
+    ("heldout", 7): "04f00350c1e711912d14e70a70c5ef21014e47d66cb55bd6b3b9e19adb5e9a00",
+    ("heldout", 2026): "fb994ba79c275b996a8e4d6eb19328a41297e626d7f0e2a326bba037b1745c78",
+    ("far", 0): "a3bdebb930167737853a66eb00e374d5b616c8410c4c505b8d7bbb13e6918f54",
+    ("far", 7): "938e1c73e666a70901ee895ca0f9edc66314769aab43cf68245e215cc3d0ee24",
+    ("far", 2026): "0e186a497064c288ebe58dd54c31a55f194a89316415891bca9f9654d475142d",
+}
+
+
+@pytest.mark.parametrize(("split", "seed"), PUBLISHED)
+def test_unseen_problems_never_change(split: Split, seed: int) -> None:
+    """Scores of different models, or of one model over time, can be compared only on the same problems."""
+    text = "\n\n".join(f"{problem.template}\n{as_text(problem)}" for problem in problems(seed, 1000, split))
+    assert hashlib.sha256(text.encode()).hexdigest() == PUBLISHED[split, seed]
+
+
+def test_an_idle_fact_does_not_teach_a_held_out_story() -> None:
+    held_out = {template.name for template in templates("heldout")}
+    for template in templates("train"):
+        without = " ".join(word for word in template.name.split() if not word.startswith("idle_"))
+        assert without not in held_out, template.name
+
+
+def test_further_parts_have_names_of_their_own() -> None:
+    known = {setting.name: setting for setting, _ in SETTINGS}
+    for base, further, share in FURTHER:
+        assert base.name == further.name and share > 0
+        for field in ("beginnings", "moves", "ends"):
+            names = [part.name for part in getattr(further, field) + getattr(known.get(base.name, base), field)]
+            assert len(set(names)) == len(names)
+    assert sum(share for *_, share in FURTHER) == pytest.approx(1)
+
+
+def test_every_further_part_is_drawn() -> None:
+    taught = {word for template in templates("train") for word in _parts(template.name)}
+    for _, further, _ in FURTHER:
+        for part in further.beginnings + further.moves + further.ends:
+            assert f"{further.name}: {part.name}" in taught
 
 
 def test_every_part_of_a_held_out_story_is_taught() -> None:
@@ -99,11 +144,39 @@ def test_training_stories_have_many_surfaces() -> None:
 
 
 def test_held_out_words_do_not_occur_in_training() -> None:
-    lexicon = LEXICONS["heldout"]
+    lexicon = HELD_OUT
     nouns = lexicon.things + lexicon.foods + lexicon.animals + lexicon.containers
     words = {noun.one for noun in nouns} | {person.name for person in lexicon.people}
     for problem in sample("train", 20000):
         assert words.isdisjoint(re.findall(r"[A-Za-z]+", problem.question)), problem
+
+
+def _forms(lexicon: Lexicon) -> set[str]:
+    kinds = (lexicon.things, lexicon.foods, lexicon.animals, lexicon.containers, lexicon.kin, lexicon.pens)
+    forms = {form for nouns in kinds for noun in nouns for form in noun}
+    forms |= {person.name for person in lexicon.people} | {activity.units for activity in lexicon.activities}
+    return forms | {*lexicon.adjectives, *lexicon.places, *lexicon.riders}
+
+
+def test_further_and_invented_words_are_not_held_out() -> None:
+    held_out = _forms(HELD_OUT)
+    train = widened(BASE)
+    assert held_out.isdisjoint(_forms(train) - _forms(BASE))
+    for known, field in zip(BASE, train, strict=True):
+        further = field[len(known) :]
+        assert len(set(further)) == len(further) and set(known).isdisjoint(further)
+    rng = Random(5)
+    invented: set[str] = set()
+    for _ in range(400):
+        invented |= _forms(with_inventions(train, rng)) - _forms(train)
+    assert len(invented) > 2000 and held_out.isdisjoint(invented)
+
+
+def test_many_training_stories_are_about_words_met_nowhere_else() -> None:
+    lines = [re.findall(r"[a-z]+", problem.question.lower()) for problem in sample("train", 20000)]
+    times = Counter(word for words in lines for word in set(words))
+    share = sum(any(times[word] == 1 for word in words) for words in lines) / len(lines)
+    assert 0.15 < share < 0.5
 
 
 def test_training_questions_never_state_a_held_out_number() -> None:

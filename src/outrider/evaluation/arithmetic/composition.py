@@ -16,6 +16,8 @@ from itertools import product
 from outrider.evaluation.arithmetic.template import Template, build
 
 HELD_OUT_EVERY = 6
+FURTHER_ONE_IN = 4  # of the many further compositions with the most steps, so that a process starts in seconds
+IDLE_ONE_IN = 8  # of those with an idle fact, so that most stories have none
 MOST_STEPS = 3
 MOST_MOVES = 3
 _SLOT = re.compile(r"{(\w+)}")
@@ -45,6 +47,10 @@ _SHORTHANDS = {
         "|The day after|Before dinner|After lunch|At noon|That week|Next|At the weekend|A few days later"
         "|In the morning|A month later|On the way home|Today|By the evening], ]"
     ),
+    "@when ": (
+        "[|[Then|Afterwards|Some days later|That evening|On {day} morning|Meanwhile|One night|The following week"
+        "|Later on|In the meantime|During {day}|At last|Before long|After a while|At ten|Around noon|Suddenly], ]"
+    ),
     "@who": "[{name}|{he}]",
     "@equally": "[equally|evenly|in equal parts]",
     "@how_many_now": (
@@ -72,15 +78,57 @@ def part(name: str, numbers: str, says: str, *steps: str) -> Part:
 
 def compositions(setting: Setting, held_out: bool) -> Iterator[Template]:
     """The templates of a setting that are held out, or those that are not."""
+    for parts in _sequences(setting):
+        if _is_held_out(setting, parts) == held_out:
+            yield _join(_name(setting, parts), parts)
+
+
+def further_compositions(setting: Setting, further: Setting) -> Iterator[Template]:
+    """Training templates of the parts of both settings, with at least one further part and at most one idle fact;
+    of those with the most steps one in `FURTHER_ONE_IN`, of those with an idle fact one in `IDLE_ONE_IN`.
+
+    An idle fact is no change of the story: what is held out stays so with an idle fact in it.
+    """
+    known = {*setting.beginnings, *setting.moves, *setting.ends}
+    both = Setting(
+        setting.name,
+        setting.beginnings + further.beginnings,
+        setting.moves + further.moves,
+        setting.ends + further.ends,
+    )
+    for parts in _sequences(both):
+        if known.issuperset(parts):
+            continue
+        active = tuple(p for p in parts if p.steps or p not in further.moves)
+        if len(parts) - len(active) > 1 or (known.issuperset(active) and _is_held_out(setting, active)):
+            continue
+        name = _name(setting, parts)
+        one_in = FURTHER_ONE_IN if sum(len(p.steps) for p in parts) == MOST_STEPS else 1
+        one_in *= IDLE_ONE_IN if len(active) < len(parts) else 1
+        if zlib.crc32(name.encode()) % one_in == 0:
+            yield _join(name, parts)
+
+
+def _sequences(setting: Setting) -> Iterator[tuple[Part, ...]]:
+    moves = [
+        (several, steps)
+        for count in range(MOST_MOVES + 1)
+        for several in product(setting.moves, repeat=count)
+        if (steps := sum(len(p.steps) for p in several)) <= MOST_STEPS
+    ]
     for beginning, end in product(setting.beginnings, setting.ends):
-        for count in range(MOST_MOVES + 1):
-            for moves in product(setting.moves, repeat=count):
-                parts = (beginning, *moves, end)
-                if not 1 <= sum(len(p.steps) for p in parts) <= MOST_STEPS:
-                    continue
-                name = f"{setting.name}: " + " ".join(p.name for p in parts)
-                if (zlib.crc32(name.encode()) % HELD_OUT_EVERY == 0) == held_out:
-                    yield _join(name, parts)
+        others = len(beginning.steps) + len(end.steps)
+        for several, steps in moves:
+            if 1 <= others + steps <= MOST_STEPS:
+                yield (beginning, *several, end)
+
+
+def _name(setting: Setting, parts: tuple[Part, ...]) -> str:
+    return f"{setting.name}: " + " ".join(p.name for p in parts)
+
+
+def _is_held_out(setting: Setting, parts: tuple[Part, ...]) -> bool:
+    return zlib.crc32(_name(setting, parts).encode()) % HELD_OUT_EVERY == 0
 
 
 def _join(name: str, parts: tuple[Part, ...]) -> Template:

@@ -9,6 +9,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ class Tensed(NamedTuple):
 Pattern = tuple[str | Slot | Choice | Tensed, ...]
 
 
+@cache  # parts share most of their sentences
 def read(text: str) -> Pattern:
     """The parsed pattern. Raises ValueError where brackets do not match."""
     pieces = _PIECE.findall(text)
@@ -75,6 +77,7 @@ def _expect(pieces: list[str], at: int, sign: str) -> None:
         raise ValueError(f"expected {sign!r} after {''.join(pieces[:at])!r}")
 
 
+@cache
 def slots(pattern: Pattern) -> frozenset[str]:
     """The names of all slots of a pattern."""
     found: set[str] = set()

@@ -3,8 +3,8 @@
 A problem is a question and worked steps, each a sentence holding `a * b = <<a*b=c>>c`; the last line is
 `#### c`. All quantities are positive integers and every division is exact.
 
-Training stories are composed of interchangeable parts (things.py, money.py), beside some written by hand
-(goods_stories.py, measure_stories.py). Two splits are never shown in training:
+Training stories are composed of interchangeable parts (things.py, money.py, further_*.py, amounts.py), beside some
+written by hand (goods_stories.py, measure_stories.py). Two splits are never shown in training:
 
 `heldout`
     Compositions that training lacks (one in six), about held-out people, things and activities (words.py), with at
@@ -27,21 +27,37 @@ from random import Random
 from typing import NamedTuple
 
 from outrider.evaluation.arithmetic import words
-from outrider.evaluation.arithmetic.composition import MOST_STEPS, compositions
+from outrider.evaluation.arithmetic.amounts import AMOUNT, SCORE
+from outrider.evaluation.arithmetic.composition import MOST_STEPS, Setting, compositions, further_compositions
 from outrider.evaluation.arithmetic.far_stories import FAR_STORIES
+from outrider.evaluation.arithmetic.further_crowds import FURTHER_HERD, FURTHER_PEOPLE
+from outrider.evaluation.arithmetic.further_money import FURTHER_ACTIVITY, FURTHER_BILL, FURTHER_PURSE
+from outrider.evaluation.arithmetic.further_places import FURTHER_PLACE
+from outrider.evaluation.arithmetic.further_things import FURTHER_PERSON
 from outrider.evaluation.arithmetic.goods_stories import GOODS_STORIES
 from outrider.evaluation.arithmetic.measure_stories import MEASURE_STORIES
 from outrider.evaluation.arithmetic.money import ACTIVITY, BILL, PEOPLE, PURSE
 from outrider.evaluation.arithmetic.patterns import render
 from outrider.evaluation.arithmetic.template import NumberSource, Template, read_stories
 from outrider.evaluation.arithmetic.things import HERD, PERSON, PLACE
+from outrider.evaluation.arithmetic.training_words import MEASURES, widened, with_inventions
 from outrider.evaluation.arithmetic.words import Split
 
-HAND_WRITTEN_SHARE = 0.2  # of the training problems
+HAND_WRITTEN_SHARE = 0.12  # of the training problems
+FURTHER_SHARE = 0.48  # of the training problems: compositions with a further part
+INVENTED_SHARE = 0.35  # of the training problems: some of their words are invented
 SETTINGS = ((PERSON, 0.32), (PLACE, 0.18), (HERD, 0.08), (PURSE, 0.16), (BILL, 0.1), (ACTIVITY, 0.1), (PEOPLE, 0.06))
+FURTHER = (
+    (PERSON, FURTHER_PERSON, 0.28), (PLACE, FURTHER_PLACE, 0.16), (HERD, FURTHER_HERD, 0.07),
+    (PURSE, FURTHER_PURSE, 0.15), (BILL, FURTHER_BILL, 0.08), (ACTIVITY, FURTHER_ACTIVITY, 0.12),
+    (PEOPLE, FURTHER_PEOPLE, 0.06), (Setting("amount", (), (), ()), AMOUNT, 0.04),
+    (Setting("score", (), (), ()), SCORE, 0.04),
+)  # fmt: skip
 ADJECTIVE_SHARE = 0.25  # of the things
 PAST_SHARE = 0.4  # of the stories; hand-written ones are in the present
 STEPS = (0.2, 0.4, 0.4)  # shares of composed problems with one, two and three steps
+
+_LEXICONS: dict[Split, words.Lexicon] = {"train": widened(words.BASE), "heldout": words.HELD_OUT, "far": words.BASE}
 
 
 @dataclass(frozen=True)
@@ -78,9 +94,14 @@ def _stories(split: Split) -> _Stories:
             for steps in range(1, MOST_STEPS + 1)
         ]
         if split == "train":
-            written = read_stories(GOODS_STORIES + "\n" + MEASURE_STORIES)
-            composed = sum(share for share, _ in groups)
-            groups.append((composed * HAND_WRITTEN_SHARE / (1 - HAND_WRITTEN_SHARE), written))
+            groups = [(share * (1 - HAND_WRITTEN_SHARE - FURTHER_SHARE), group) for share, group in groups]
+            groups.append((HAND_WRITTEN_SHARE, read_stories(GOODS_STORIES + "\n" + MEASURE_STORIES)))
+            groups += [
+                (FURTHER_SHARE * share * STEPS[steps - 1], tuple(t for t in all_steps if len(t.steps) == steps))
+                for setting, further, share in FURTHER
+                for all_steps in [tuple(further_compositions(setting, further))]
+                for steps in range(1, MOST_STEPS + 1)
+            ]
     else:
         raise ValueError(f"split must be 'train', 'heldout' or 'far', not {split!r}")
     groups = [group for group in groups if group[1]]
@@ -131,6 +152,8 @@ def _draw_words(rng: Random, slots: frozenset[str], lexicon: words.Lexicon, past
         drawn["color"], drawn["color2"] = rng.sample(words.COLOURS, 2)
     if not slots.isdisjoint(("place", "place2")):
         drawn["place"], drawn["place2"] = rng.sample(lexicon.places, 2)
+    if not slots.isdisjoint(("measure", "stuff", "vessel")):
+        drawn["measure"], drawn["stuff"], drawn["vessel"] = rng.choice(MEASURES)
     if "job" in slots:
         drawn["job"] = rng.choice(words.JOBS)
     if "vehicle" in slots:
@@ -149,7 +172,10 @@ def sample_problem(rng: Random, split: Split = "train") -> Problem:
     template, source = group[int(rng.random() * len(group))]
     values, worked = source.draw(rng)
     past = rng.random() < PAST_SHARE
-    fields: dict[str, object] = {**values, **_draw_words(rng, template.slots, words.LEXICONS[split], past)}
+    lexicon = _LEXICONS[split]
+    if split == "train" and rng.random() < INVENTED_SHARE:
+        lexicon = with_inventions(lexicon, rng)
+    fields: dict[str, object] = {**values, **_draw_words(rng, template.slots, lexicon, past)}
     question = " ".join([render(sentence, rng, fields, past) for sentence in template.question])
     lines = []
     for (operation, sentence), (left, right, result) in zip(template.steps, worked, strict=True):

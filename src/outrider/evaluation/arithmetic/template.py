@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from outrider.evaluation.arithmetic.patterns import Pattern, read, slots
 from outrider.evaluation.arithmetic.words import Split
 
 HELD_OUT_BANDS = ((17, 18), (31, 34), (56, 59), (83, 86), (310, 349), (560, 599), (830, 869))
+CLOSE_SHARE = 0.25  # of the training stories: their numbers are equal or close where their ranges meet
 LARGEST = 999  # no stated number and no result exceeds it
 
 
@@ -119,25 +121,31 @@ class Numbers(NamedTuple):
     worked: list[tuple[int, int, int]]
 
 
+@cache
+def _allowed(low: int, high: int, train: bool) -> tuple[int, ...]:
+    """What a question may state: outside the bands in training; inside where the range reaches one in other splits."""
+    everything = tuple(range(low, high + 1))
+    return tuple(n for n in everything if _IN_BAND[n] != train) or everything
+
+
 class NumberSource:
     """Draws numbers of one template in one split, until all steps are positive, exact and small enough."""
 
     def __init__(self, template: Template, split: Split) -> None:
         self.template = template
         self.train = split == "train"
-        self.choices = [(name, self._allowed(name, low, high)) for name, low, high in template.ranges]
-
-    def _allowed(self, name: str, low: int, high: int) -> tuple[int, ...]:
-        """Outside the bands for training, inside where the range reaches one for the other splits."""
-        everything = tuple(range(low, high + 1))
-        if name not in self.template.stated:
-            return everything
-        return tuple(n for n in everything if _IN_BAND[n] != self.train) or everything
+        self.choices = [
+            (name, _allowed(low, high, self.train) if name in template.stated else range(low, high + 1))
+            for name, low, high in template.ranges
+        ]
 
     def draw(self, rng: Random) -> Numbers:
         random, template = rng.random, self.template
+        close = self.train and random() < CLOSE_SHARE
         while True:
             values = {name: choices[int(random() * len(choices))] for name, choices in self.choices}
+            if close:
+                self._bring_together(values, rng)
             for operation in template.derived:
                 values[operation.result] = _compute(values, operation)[2]
             if any(values[name] > LARGEST for name in template.stated):
@@ -154,6 +162,16 @@ class NumberSource:
                 worked.append((left, right, result))
             else:
                 return Numbers(values, worked)
+
+    def _bring_together(self, values: dict[str, int], rng: Random) -> None:
+        """Moves numbers next to one before them where they may go, for numbers that look alike are easily confused."""
+        before: list[int] = []
+        for name, choices in self.choices:
+            if before:
+                near = rng.choice(before) + rng.randint(-3, 3)
+                if near in choices:
+                    values[name] = near
+            before.append(values[name])
 
 
 def _compute(values: dict[str, int], operation: Operation) -> tuple[int, int, int]:

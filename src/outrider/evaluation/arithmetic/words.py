@@ -1,7 +1,7 @@
 """Names, things and places that the arithmetic stories draw from, by split.
 
 A word after `~` is held out: no training story uses it. Held-out stories take their people and things from the held-out
-words, "far" stories from the training words.
+words, "far" stories from the others, training stories from those and from training_words.py.
 """
 
 from typing import Literal, NamedTuple
@@ -21,15 +21,15 @@ class Noun(NamedTuple):
     many: str
 
 
-def _words(text: str, held_out: bool) -> tuple[str, ...]:
+def words(text: str, held_out: bool = False) -> tuple[str, ...]:
     """Comma-separated words: those marked `~`, or all others."""
     found = [word.strip() for word in text.replace("\n", ",").split(",") if word.strip()]
     return tuple(word.removeprefix("~") for word in found if word.startswith("~") == held_out)
 
 
-def _nouns(text: str, held_out: bool) -> tuple[Noun, ...]:
+def nouns(text: str, held_out: bool = False) -> tuple[Noun, ...]:
     """`singular/plural`; a bare word forms its plural with s."""
-    pairs = (word.partition("/") for word in _words(text, held_out))
+    pairs = (word.partition("/") for word in words(text, held_out))
     return tuple(Noun(one, many or one + "s") for one, _, many in pairs)
 
 
@@ -114,25 +114,25 @@ class Lexicon(NamedTuple):
 
 
 def _lexicon(held_out: bool) -> Lexicon:
-    women = tuple(Person(name, "she", "her", "her") for name in _words(_WOMEN, held_out))
-    men = tuple(Person(name, "he", "his", "him") for name in _words(_MEN, held_out))
+    women = tuple(Person(name, "she", "her", "her") for name in words(_WOMEN, held_out))
+    men = tuple(Person(name, "he", "his", "him") for name in words(_MEN, held_out))
     return Lexicon(
         people=women + men,
-        things=_nouns(_THINGS, held_out),
-        foods=_nouns(_FOODS, held_out),
-        animals=_nouns(_ANIMALS, held_out),
-        containers=_nouns(_CONTAINERS, held_out),
-        adjectives=_words(_ADJECTIVES, held_out),
-        places=tuple(f"the {word}" for word in _words(_PLACES, held_out)),
-        kin=_nouns(_KIN, held_out),
-        activities=tuple(Activity(*activity.split("/")) for activity in _words(_ACTIVITIES, held_out)),
-        pens=_nouns(_PENS, held_out),
-        riders=_words(_RIDERS, held_out),
+        things=nouns(_THINGS, held_out),
+        foods=nouns(_FOODS, held_out),
+        animals=nouns(_ANIMALS, held_out),
+        containers=nouns(_CONTAINERS, held_out),
+        adjectives=words(_ADJECTIVES, held_out),
+        places=tuple(f"the {word}" for word in words(_PLACES, held_out)),
+        kin=nouns(_KIN, held_out),
+        activities=tuple(Activity(*activity.split("/")) for activity in words(_ACTIVITIES, held_out)),
+        pens=nouns(_PENS, held_out),
+        riders=words(_RIDERS, held_out),
     )
 
 
-_TRAINING = _lexicon(False)
-LEXICONS: dict[Split, Lexicon] = {"train": _TRAINING, "heldout": _lexicon(True), "far": _TRAINING}
+BASE = _lexicon(False)
+HELD_OUT = _lexicon(True)
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 COLOURS = (
