@@ -22,7 +22,7 @@ from outrider.evaluation.arithmetic import (
     templates,
 )
 from outrider.evaluation.arithmetic.drills import drill
-from outrider.evaluation.arithmetic.problems import FURTHER, SETTINGS
+from outrider.evaluation.arithmetic.problems import FURTHER, SETTINGS, is_apart
 from outrider.evaluation.arithmetic.template import LARGEST, in_held_out_band
 from outrider.evaluation.arithmetic.training_words import widened, with_inventions
 from outrider.evaluation.arithmetic.words import BASE, HELD_OUT, Lexicon
@@ -198,6 +198,16 @@ def test_no_13_words_of_unseen_questions_occur_in_training() -> None:
     unseen = set().union(*(grams(problem) for split in UNSEEN for problem in sample(split, 4000)))
     for problem in sample("train", 20000):
         assert not unseen & grams(problem), problem
+
+
+def test_words_in_a_row_without_a_word_of_the_story_are_refused() -> None:
+    """Such a row occurs once in 300,000 problems, so no sample of this size would find it."""
+    question = (
+        "Mabel has 82 caps and Ada has 258 of them. They put them on one pile. On the way home, she sells 5 to a boy."
+    )
+    assert not is_apart(question, ["Mabel", "Ada", "caps"])
+    assert is_apart(question, ["Mabel", "Ada", "caps", "pile"])
+    assert is_apart(question.replace("one pile", "14 piles"), ["Mabel", "Ada", "caps"])
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -79,7 +79,7 @@ AMOUNT = Setting(
         ),
         part(
             "full", "g 100-900",
-            "{vessel} <is/was> full at {g} {measure}. How many {measure} are missing until it is full?",
+            "It <is/was> full at {g} {measure}. How many {measure} are missing?",
             "now = g - have | {=} {measure} are missing.",
         ),
         part(
@@ -181,12 +181,12 @@ SCORE = Setting(
         ),
         part(
             "times", "n 2-9",
-            "{third} <scores/scored> {n} times as many points. How many points <is/was> that?",
+            "{third} <scores/scored> {n} times as many points as {name}. How many points <is/was> that?",
             "now = have * n | {third} has {=} points.",
         ),
         part(
             "lead", "k 5-90",
-            "{third} <has/had> {k} points less. How many points <does/did> {third} have?",
+            "{third} <has/had> {k} points less than {name}. How many points <does/did> {third} have?",
             "now = have - k | {third} has {=} points.",
         ),
     ),

@@ -16,7 +16,7 @@ from itertools import product
 from outrider.evaluation.arithmetic.template import Template, build
 
 HELD_OUT_EVERY = 6
-FURTHER_ONE_IN = 4  # of the many further compositions with the most steps, so that a process starts in seconds
+FURTHER_ONE_IN = 6  # of the many further compositions of single steps, so that a process starts in seconds
 IDLE_ONE_IN = 8  # of those with an idle fact, so that most stories have none
 MOST_STEPS = 3
 MOST_MOVES = 3
@@ -84,8 +84,9 @@ def compositions(setting: Setting, held_out: bool) -> Iterator[Template]:
 
 
 def further_compositions(setting: Setting, further: Setting) -> Iterator[Template]:
-    """Training templates of the parts of both settings, with at least one further part and at most one idle fact;
-    of those with the most steps one in `FURTHER_ONE_IN`, of those with an idle fact one in `IDLE_ONE_IN`.
+    """Training templates of the parts of both settings, with at least one further part and at most one idle fact.
+
+    Of those with three single steps one in `FURTHER_ONE_IN` is taken, of those with an idle fact one in `IDLE_ONE_IN`.
 
     An idle fact is no change of the story: what is held out stays so with an idle fact in it.
     """
@@ -103,7 +104,7 @@ def further_compositions(setting: Setting, further: Setting) -> Iterator[Templat
         if len(parts) - len(active) > 1 or (known.issuperset(active) and _is_held_out(setting, active)):
             continue
         name = _name(setting, parts)
-        one_in = FURTHER_ONE_IN if sum(len(p.steps) for p in parts) == MOST_STEPS else 1
+        one_in = FURTHER_ONE_IN if sum(len(p.steps) == 1 for p in parts) == MOST_STEPS else 1
         one_in *= IDLE_ONE_IN if len(active) < len(parts) else 1
         if zlib.crc32(name.encode()) % one_in == 0:
             yield _join(name, parts)

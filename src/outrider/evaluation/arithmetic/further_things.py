@@ -97,7 +97,7 @@ FURTHER_PERSON = Setting(
         ),
         part(
             "as_both", "a 5-200, b 5-200",
-            """{friend} <has/had> {a} {items} and {third} <has/had> {b}. {name} <has/had> as many as [both|the two]
+            """{friend} <has/had> {a} {items} and a {kin} <has/had> {b}. {name} <has/had> as many as [both|the two]
             together.""",
             "now = a + b | {name} has {=} {items}.",
         ),

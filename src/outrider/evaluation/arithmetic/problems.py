@@ -19,7 +19,7 @@ of steps, and the plain drills (drills.py), which cover all numbers and contain 
 
 import re
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -53,10 +53,14 @@ FURTHER = (
     (PEOPLE, FURTHER_PEOPLE, 0.06), (Setting("amount", (), (), ()), AMOUNT, 0.04),
     (Setting("score", (), (), ()), SCORE, 0.04),
 )  # fmt: skip
+APART = 13  # a training question shares no so many words in a row with held-out ones
 ADJECTIVE_SHARE = 0.25  # of the things
 PAST_SHARE = 0.4  # of the stories; hand-written ones are in the present
 STEPS = (0.2, 0.4, 0.4)  # shares of composed problems with one, two and three steps
 
+_SHARED_SLOTS = frozenset(
+    ("he", "He", "his", "His", "him", "do", "does", "day", "day2", "color", "color2", "job", "vehicle")
+)
 _LEXICONS: dict[Split, words.Lexicon] = {"train": widened(words.BASE), "heldout": words.HELD_OUT, "far": words.BASE}
 
 
@@ -167,6 +171,30 @@ def _with_article(noun: str) -> str:
 
 def sample_problem(rng: Random, split: Split = "train") -> Problem:
     """One problem of a split, determined by the state of `rng`. Raises ValueError for an unknown split."""
+    problem, drawn = _draw_problem(rng, split)
+    while split == "train" and not is_apart(problem.question, drawn):
+        problem, drawn = _draw_problem(rng, split)
+    return problem
+
+
+def is_apart(question: str, drawn: Iterable[str]) -> bool:
+    """Whether any `APART` words in a row have a word or number that held-out questions lack.
+
+    Such are the words drawn for this story, and all numbers of more than one digit: where held-out questions have one,
+    it is from the bands.
+    """
+    own = {word for text in drawn for word in text.lower().split()}
+    run = 0
+    for word in question.lower().split():
+        bare = word.strip("$.,;:?").removesuffix("'s")
+        run = 0 if bare in own or (len(bare) > 1 and bare.isdigit()) else run + 1
+        if run == APART:
+            return False
+    return True
+
+
+def _draw_problem(rng: Random, split: Split) -> tuple[Problem, list[str]]:
+    """A problem, and the words drawn for it that are of this split only."""
     groups, cumulated = _stories(split)
     group = groups[bisect(cumulated, rng.random() * cumulated[-1])]
     template, source = group[int(rng.random() * len(group))]
@@ -175,7 +203,8 @@ def sample_problem(rng: Random, split: Split = "train") -> Problem:
     lexicon = _LEXICONS[split]
     if split == "train" and rng.random() < INVENTED_SHARE:
         lexicon = with_inventions(lexicon, rng)
-    fields: dict[str, object] = {**values, **_draw_words(rng, template.slots, lexicon, past)}
+    drawn = _draw_words(rng, template.slots, lexicon, past)
+    fields: dict[str, object] = {**values, **drawn}
     question = " ".join([render(sentence, rng, fields, past) for sentence in template.question])
     lines = []
     for (operation, sentence), (left, right, result) in zip(template.steps, worked, strict=True):
@@ -183,7 +212,8 @@ def sample_problem(rng: Random, split: Split = "train") -> Problem:
         fields["equation"] = f"{left} {sign} {right} = <<{left}{sign}{right}={result}>>{result}"
         lines.append(render(sentence, rng, fields, past))
     lines.append(f"#### {worked[-1][2]}")
-    return Problem(question, "\n".join(lines), len(worked), template.name)
+    own = [word for slot, word in drawn.items() if slot not in _SHARED_SLOTS]
+    return Problem(question, "\n".join(lines), len(worked), template.name), own
 
 
 def problems(seed: int, count: int, split: Split = "train") -> Iterator[Problem]:
