@@ -24,7 +24,7 @@ from outrider.evaluation.arithmetic import (
 from outrider.evaluation.arithmetic.drills import drill
 from outrider.evaluation.arithmetic.problems import FURTHER, SETTINGS, is_apart
 from outrider.evaluation.arithmetic.template import LARGEST, in_held_out_band
-from outrider.evaluation.arithmetic.training_words import widened, with_inventions
+from outrider.evaluation.arithmetic.training_words import NAME_ENDS, invented_word, widened, with_inventions
 from outrider.evaluation.arithmetic.words import BASE, HELD_OUT, Lexicon
 
 STEP = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
@@ -170,6 +170,13 @@ def test_further_and_invented_words_are_not_held_out() -> None:
     for _ in range(400):
         invented |= _forms(with_inventions(train, rng)) - _forms(train)
     assert len(invented) > 2000 and held_out.isdisjoint(invented)
+
+
+def test_no_invented_name_is_a_held_out_one() -> None:
+    """The syllables could spell Milo, Cora, Marta or Sonia, a few times in 200,000 words."""
+    rng = Random(6)
+    names = {invented_word(rng, NAME_ENDS).capitalize() for _ in range(200_000)}
+    assert names.isdisjoint(person.name for person in HELD_OUT.people)
 
 
 def test_many_training_stories_are_about_words_met_nowhere_else() -> None:

@@ -198,7 +198,7 @@ _ONSETS = (
 )  # fmt: skip
 _VOWELS = ("a", "e", "i", "o", "u", "a", "e", "i", "o", "ai", "ee", "ea", "oo", "ou", "ia", "io")
 _CODAS = ("", "", "", "b", "ck", "d", "g", "l", "ll", "m", "mp", "n", "nd", "ng", "nt", "p", "r", "rd", "rn", "rt", "t")
-_NAME_ENDS = ("a", "o", "us", "el", "in", "ia", "en", "or", "is", "an", "ette", "ard", "y", "as", "ina", "eth", "ov")
+NAME_ENDS = ("a", "o", "us", "el", "in", "ia", "en", "or", "is", "an", "ette", "ard", "y", "as", "ina", "eth", "ov")
 _NOUN_ENDS = (
     "er", "le", "et", "on", "ard", "ink", "ope", "ane", "oid", "um", "ick", "ette", "ing", "or", "y", "ch", "ie",
     "ow", "ax", "el",
@@ -218,7 +218,7 @@ _TAKEN = frozenset(
 )  # fmt: skip
 
 
-def _invented(rng: Random, ends: Sequence[str]) -> str:
+def invented_word(rng: Random, ends: Sequence[str]) -> str:
     """A word that may be pronounced and is not held out."""
     while True:
         word = _stem(rng) + rng.choice(ends)
@@ -241,7 +241,7 @@ def _plural(noun: str) -> str:
 
 def _noun(rng: Random, known: tuple[Noun, ...]) -> Noun:
     """An invented noun, alone or joined to a known one: `blenter`, `blenter cup`, `cup blenter`."""
-    new = _invented(rng, _NOUN_ENDS)
+    new = invented_word(rng, _NOUN_ENDS)
     form = rng.random()
     if form < 0.7:
         return Noun(new, _plural(new))
@@ -268,14 +268,14 @@ def with_inventions(base: Lexicon, rng: Random) -> Lexicon:
     )  # fmt: skip
     if invents():
         pronouns = rng.sample((base.people[0], base.people[-1]) * 2, 3)
-        people = tuple(p._replace(name=_invented(rng, _NAME_ENDS).capitalize()) for p in pronouns)
+        people = tuple(p._replace(name=invented_word(rng, NAME_ENDS).capitalize()) for p in pronouns)
     if invents():
         verb = rng.choice(base.activities)
         activities = (verb._replace(units=_noun(rng, base.things).many),)
     if rng.random() < 0.2:
-        adjectives = (_invented(rng, ("y", "ish", "ed", "al", "ic")),)
+        adjectives = (invented_word(rng, ("y", "ish", "ed", "al", "ic")),)
     if invents():
-        places = tuple(f"the {_invented(rng, _NOUN_ENDS)}{kind}" for kind in ("", rng.choice(base.places)[3:]))
+        places = tuple(f"the {invented_word(rng, _NOUN_ENDS)}{kind}" for kind in ("", rng.choice(base.places)[3:]))
     if invents():
         riders = (_noun(rng, base.kin).many,)
     return base._replace(
