@@ -81,7 +81,7 @@ def gathered_attention_kernel(  # type: ignore[no-untyped-def]
             rows + slot * row_stride, codes + slot * row_stride * 2, scales + slot * scale_stride, valid,
             D, NOPE, QUANT_BLOCK, FORMAT, PTX,
         )  # fmt: skip
-        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e)
+        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e, PTX)
 
     finish_or_leave(
         out, partial_acc, partial_top, partial_total, key_counts, acc, top, total, sink_log2, query, split, splits,

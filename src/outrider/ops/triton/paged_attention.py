@@ -162,7 +162,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
             codes = tl.where(in_entries, entry_codes + slot * entry_row_stride * 2, codes)
             scales = tl.where(in_entries, entry_scales + slot * entry_scale_stride, scales)
         keys = load_keys(rows, codes, scales, valid, D, NOPE, QUANT_BLOCK, FORMAT, PTX)
-        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e)
+        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e, PTX)
 
     finish_or_leave(
         out, partial_acc, partial_top, partial_total, key_counts, acc, top, total, sink_log2, query, split, splits,
