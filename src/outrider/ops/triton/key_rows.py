@@ -17,22 +17,24 @@ from outrider.platforms.architectures import Fp8Dialect
 FORMATS = {None: "plain", Fp8Dialect.OCP: "ocp", Fp8Dialect.FNUZ: "fnuz"}
 
 # Four codes are spread over two registers and moved to bfloat16's places, where they are the values times 2^-120; then
-# multiplied by the block's scale times 2^80, and by 2^40. All exact: powers of two, none out of range on the way.
+# multiplied by each one's block's scale times 2^80 (the four need not share a block), and by 2^40. All exact.
 _OCP_PTX = tl.constexpr(
     """{
-    .reg .b32 lower, upper, code, rest;
+    .reg .b32 lower, upper, code, scale, rest;
     mov.b32 rest, 0x53805380;
     prmt.b32 lower, $2, 0, 0x1404;
     shr.u32 code, lower, 4;
     and.b32 code, code, 0x07F007F0;
     lop3.b32 code, lower, 0x80008000, code, 0xEA;
-    mul.bf16x2 code, code, $3;
+    prmt.b32 scale, $3, $4, 0x5410;
+    mul.bf16x2 code, code, scale;
     mul.bf16x2 $0, code, rest;
     prmt.b32 upper, $2, 0, 0x3424;
     shr.u32 code, upper, 4;
     and.b32 code, code, 0x07F007F0;
     lop3.b32 code, upper, 0x80008000, code, 0xEA;
-    mul.bf16x2 code, code, $3;
+    prmt.b32 scale, $5, $6, 0x5410;
+    mul.bf16x2 code, code, scale;
     mul.bf16x2 $1, code, rest;
     }"""
 )
