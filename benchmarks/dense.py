@@ -51,9 +51,9 @@ def linear(timer: Timer, machine: Machine, tokens: int) -> None:
         coded = quantize_rows(x)
         plain = torch.randn(rows, width, device=DEVICE).bfloat16()
         arms: dict[str, Launch] = {
-            "kernel": lambda x=coded, w=weight: scaled_linear(x, w),  # type: ignore[misc]
-            "bfloat16 rows": lambda x=x, w=weight: scaled_linear(x, w),  # type: ignore[misc]
-            "torch, bfloat16": lambda x=x, w=plain: F.linear(x, w),  # type: ignore[misc]
+            "kernel": lambda x=coded, w=weight: scaled_linear(x, w),
+            "bfloat16 rows": lambda x=x, w=weight: scaled_linear(x, w),
+            "torch, bfloat16": lambda x=x, w=plain: F.linear(x, w),
         }
         moved = rows * width + x.nbytes / 2 + 2.0 * tokens * rows
         timed(
