@@ -34,6 +34,7 @@ from outrider.ops.triton.paged_attention import paged_sparse_attention
 from outrider.ops.triton.radix_select import top_visible_entries
 from outrider.ops.triton.topk_swa import launch_combine
 from outrider.platforms.architectures import gpu_architecture
+from outrider.platforms.tiles import AttentionTiles
 
 HEADS, HEAD_DIM, ROPE, WINDOW, PAGE_TOKENS, RATIO, BLOCK = 64, 512, 64, 128, 128, 4, 64
 INDEX_HEADS, INDEX_DIM = 64, 128
@@ -118,7 +119,9 @@ def paged(requests: int, count: int, per_page: int, *, fp8: bool) -> PagedRows:
     return PagedRows(cache(requests * pages * per_page, fp8=fp8), table, per_page)
 
 
-def attention(requests: int, context: int, query_len: int, topk: int, *, fp8: bool) -> tuple[Launch, float, float]:
+def attention(
+    requests: int, context: int, query_len: int, topk: int, *, fp8: bool, tiles: AttentionTiles | None = None
+) -> tuple[Launch, float, float]:
     """(launch, bytes, FLOP) of a CSA layer: the last query_len tokens of each of so many sequences."""
     positions = torch.arange(context - query_len, context, device=DEVICE, dtype=torch.int32).repeat(requests)
     owners = torch.arange(requests, device=DEVICE, dtype=torch.int32).repeat_interleave(query_len)
@@ -134,7 +137,7 @@ def attention(requests: int, context: int, query_len: int, topk: int, *, fp8: bo
 
     def launch() -> Tensor:
         return paged_sparse_attention(
-            q, queries, window, first, WINDOW, entries, sink, HEAD_DIM**-0.5, context, angles
+            q, queries, window, first, WINDOW, entries, sink, HEAD_DIM**-0.5, context, angles, tiles=tiles
         )  # fmt: skip
 
     row_bytes = window.rows.data[0].nbytes + (7 if fp8 else 0)

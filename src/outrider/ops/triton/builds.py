@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton import next_power_of_2
+
 from outrider.ops.triton.compressor import compress_insert_kernel, kernel_constants, warps_for
 from outrider.ops.triton.expert_order import PAIR_TILE, block_map_kernel, order_pairs_kernel
 from outrider.ops.triton.expert_products import combine_experts_kernel, expert_down_kernel, expert_gate_up_kernel
@@ -106,11 +108,11 @@ class Build:
 
 def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     """The builds of an architecture: one configuration a kernel, or with `every` all that a V4 model launches."""
-    fp8 = FORMATS[target.fp8]
+    fp8, ptx = FORMATS[target.fp8], target.backend == "cuda"
     for shape, topk in (("flash", 512), ("pro", 1024)) if every else (("flash", 512),):
         yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=4)
     for name in ("plain", fp8):
-        yield Build(f"gather_rows {name}", gather_rows_kernel, _rows(name) | {"BLOCK_N": 16}, num_warps=8)
+        yield Build(f"gather_rows {name}", gather_rows_kernel, _rows(name) | {"BLOCK_N": 16, "PTX": ptx}, num_warps=8)
         yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
         if every and name == "plain":
             yield Build("norm_rope_insert unrounded", norm_rope_insert_kernel, _insert(name, round_trip=False))
@@ -146,6 +148,7 @@ def _insert(name: str, *, round_trip: bool) -> dict[str, object]:
 def _attention(target: Architecture, name: str) -> dict[str, object]:
     tiles = attention_tiles(target, fp8=name != "plain")
     return _rows(name) | {
+        "PTX": target.backend == "cuda",
         "ROPE_OUT": 64,
         "BLOCK_H": tiles.head_tile,
         "BLOCK_N": tiles.key_tile,
@@ -181,7 +184,13 @@ def _gathered(target: Architecture, name: str) -> Build:
 
 def _paged(target: Architecture, name: str, ratio: int, *, listed: bool) -> Build:
     tiles = attention_tiles(target, fp8=name != "plain")
-    constants = {"WINDOW": 128, "RATIO": ratio, "LISTED": listed, "PAGE_TOKENS": 128}
+    constants = {
+        "WINDOW": 128,
+        "RATIO": ratio,
+        "LISTED": listed,
+        "PAGE_TOKENS": 128,
+        "SPLIT_CEIL": next_power_of_2(SPLIT_KEYS),
+    }
     return Build(
         f"paged_attention {name} ratio {ratio}{' listed' if listed else ''}",
         paged_attention_kernel,

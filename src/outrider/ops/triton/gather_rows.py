@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference import norm_rope_insert as reference
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx
 
 _ROW_TILE = 16
 
@@ -34,6 +34,7 @@ def gather_rows_kernel(  # type: ignore[no-untyped-def]
     D: tl.constexpr,
     NOPE: tl.constexpr,
     QUANT_BLOCK: tl.constexpr,
+    PTX: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """Grid: (ceil(rows / BLOCK_N),)."""
@@ -43,7 +44,7 @@ def gather_rows_kernel(  # type: ignore[no-untyped-def]
     slot = tl.where(valid, slot, 0)
     found = load_keys(
         values + slot * row_stride, codes + slot * row_stride * 2, scales + slot * scale_stride, valid,
-        D, NOPE, QUANT_BLOCK, FORMAT,
+        D, NOPE, QUANT_BLOCK, FORMAT, PTX,
     )  # fmt: skip
     tl.store(out + row[:, None] * D + tl.arange(0, D)[None, :], found, mask=(row < num_rows)[:, None])
 
@@ -68,6 +69,7 @@ def gather_rows(cache: KvRows, slots: Tensor, head_dim: int) -> Tensor:
         rows.row_stride,
         rows.scale_stride,
         BLOCK_N=_ROW_TILE,
+        PTX=has_ptx(slots.device),
         num_warps=8,
         **key_format(cache, out[:, None]),
         **OPTIONS,

@@ -17,7 +17,7 @@ from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference import paged_attention as reference
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels, tiles_for
+from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
 from outrider.ops.triton.splits import finish_or_leave, launches, merge
 from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
@@ -48,6 +48,7 @@ def gathered_attention_kernel(  # type: ignore[no-untyped-def]
     max_splits,
     scale_log2e,
     FORMAT: tl.constexpr,
+    PTX: tl.constexpr,
     D: tl.constexpr,
     NOPE: tl.constexpr,
     QUANT_BLOCK: tl.constexpr,
@@ -78,9 +79,9 @@ def gathered_attention_kernel(  # type: ignore[no-untyped-def]
         slot = tl.where(valid, slot, 0)
         keys = load_keys(
             rows + slot * row_stride, codes + slot * row_stride * 2, scales + slot * scale_stride, valid,
-            D, NOPE, QUANT_BLOCK, FORMAT,
+            D, NOPE, QUANT_BLOCK, FORMAT, PTX,
         )  # fmt: skip
-        top, total, acc = fold_tile(q_tile, keys, valid, top, total, acc, scale_log2e)
+        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e, PTX)
 
     finish_or_leave(
         out, partial_acc, partial_top, partial_total, key_counts, acc, top, total, sink_log2, query, split, splits,
@@ -137,6 +138,7 @@ def gathered_sparse_attention(
             ROPE_OUT=rope,
             BLOCK_H=tiles.head_tile,
             BLOCK_N=tiles.key_tile,
+            PTX=has_ptx(q.device),
             SPLIT_KEYS=split_keys,
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,

@@ -16,6 +16,39 @@ from outrider.platforms.architectures import Fp8Dialect
 
 FORMATS = {None: "plain", Fp8Dialect.OCP: "ocp", Fp8Dialect.FNUZ: "fnuz"}
 
+# Four codes are spread over two registers and moved to bfloat16's places, where they are the values times 2^-120; then
+# multiplied by each one's block's scale times 2^80 (the four need not share a block), and by 2^40. All exact.
+_OCP_PTX = tl.constexpr(
+    """{
+    .reg .b32 lower, upper, code, scale, rest;
+    mov.b32 rest, 0x53805380;
+    prmt.b32 lower, $2, 0, 0x1404;
+    shr.u32 code, lower, 4;
+    and.b32 code, code, 0x07F007F0;
+    lop3.b32 code, lower, 0x80008000, code, 0xEA;
+    prmt.b32 scale, $3, $4, 0x5410;
+    mul.bf16x2 code, code, scale;
+    mul.bf16x2 $0, code, rest;
+    prmt.b32 upper, $2, 0, 0x3424;
+    shr.u32 code, upper, 4;
+    and.b32 code, code, 0x07F007F0;
+    lop3.b32 code, upper, 0x80008000, code, 0xEA;
+    prmt.b32 scale, $5, $6, 0x5410;
+    mul.bf16x2 code, code, scale;
+    mul.bf16x2 $1, code, rest;
+    }"""
+)
+
+
+@triton.jit
+def _scale_factor(scale):  # type: ignore[no-untyped-def]
+    """Scale bytes -> int32 of two bfloat16, each 2^(byte - 127 + 80); infinity above 2^47, NaN for 255.
+
+    Codes that are NaN are read as numbers: a block that is not finite is stored with scale 255.
+    """
+    field = tl.minimum(scale.to(tl.int32), 175) + 80
+    return tl.where(scale == 255, 0x7FC07FC0, field * 0x00800080)
+
 
 @triton.jit
 def load_keys(  # type: ignore[no-untyped-def]
@@ -27,10 +60,12 @@ def load_keys(  # type: ignore[no-untyped-def]
     NOPE: tl.constexpr,
     QUANT_BLOCK: tl.constexpr,
     FORMAT: tl.constexpr,
+    PTX: tl.constexpr,
 ):
     """One key a row: pointers [N] to its values and (FP8) to its bytes and block scales -> [N, D]; 0 where not valid.
 
     FORMAT "plain": D values. "ocp", "fnuz": NOPE bytes, then D - NOPE bfloat16; FP8 values are exact in bfloat16.
+    PTX: OCP codes are moved and scaled four at a time.
     """
     if FORMAT == "plain":
         dims = tl.arange(0, D)
@@ -45,8 +80,14 @@ def load_keys(  # type: ignore[no-untyped-def]
         here = valid[:, None, None]
         code = tl.load(codes[:, None, None] + dims[None, :, :], mask=here, other=0)
         coded_block = tl.minimum(blocks, NOPE // QUANT_BLOCK - 1)
-        scale = decode_e8m0(tl.load(scales[:, None] + coded_block[None, :], mask=valid[:, None], other=127))
-        value = as_bfloat16(decode_e4m3(code, FORMAT == "fnuz") * scale[:, :, None])
+        scale = tl.load(scales[:, None] + coded_block[None, :], mask=valid[:, None], other=127)
+        if PTX and FORMAT == "ocp":
+            factor = tl.broadcast_to(_scale_factor(scale)[:, :, None], (N, BLOCKS, QUANT_BLOCK))
+            value = tl.inline_asm_elementwise(
+                _OCP_PTX, "=r,=r,r,r,r,r,r", [code, factor], dtype=tl.bfloat16, is_pure=True, pack=4
+            )
+        else:
+            value = as_bfloat16(decode_e4m3(code, FORMAT == "fnuz") * decode_e8m0(scale)[:, :, None])
         rotated = tl.load(rows[:, None, None] + (dims - NOPE // 2)[None, :, :], mask=here & (dims >= NOPE), other=0.0)
         return tl.reshape(tl.where((dims < NOPE)[None, :, :], value, rotated), (N, D))
 

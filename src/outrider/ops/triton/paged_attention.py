@@ -21,7 +21,7 @@ from outrider.ops.reference import paged_attention as reference
 from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels, tiles_for
+from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
 from outrider.ops.triton.splits import finish_or_leave, launches, merge
 from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
@@ -91,6 +91,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     LISTED: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     FORMAT: tl.constexpr,
+    PTX: tl.constexpr,
     D: tl.constexpr,
     NOPE: tl.constexpr,
     QUANT_BLOCK: tl.constexpr,
@@ -98,9 +99,11 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
+    SPLIT_CEIL: tl.constexpr,
 ):
     """Grid: (queries * head tiles, splits of the longest query). Strides are in elements of the rows' (or bytes of the
-    scales') tensor; RATIO 0: no entries; LISTED: entries come from topk_indices, else they are 0, 1, ..."""
+    scales') tensor; RATIO 0: no entries; LISTED: entries come from topk_indices, else they are 0, 1, ...; SPLIT_CEIL:
+    SPLIT_KEYS or the next power of two."""
     query, heads, live_heads = query_and_heads(num_heads, BLOCK_H)
     split = tl.program_id(1)
 
@@ -128,31 +131,38 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     top = sink_log2
     total = tl.zeros((BLOCK_H,), tl.float32) + tl.where(promised, 0.0, float("nan"))
     acc = tl.zeros((BLOCK_H, D), tl.float32)
+    # the slots of the whole split first: loads that wait for each other in the loop could not run ahead of its products
+    listed = split * SPLIT_KEYS + tl.arange(0, SPLIT_CEIL)
+    found, exists = page_slots(
+        window_table + request * window_table_width, first + listed - entry_count,
+        (listed >= entry_count) & (listed < key_count), window_table_width, window_slots, PAGE_TOKENS,
+    )  # fmt: skip
+    slots = tl.where(exists, found.to(tl.int32), -1)
+    if RATIO > 0:
+        entry = listed
+        if LISTED:
+            entry = tl.load(topk_indices + query * topk_stride + listed, mask=listed < entry_count, other=-1)
+        found, exists = page_slots(
+            entry_table + request * entry_table_width, entry, (listed < entry_count) & (entry < visible),
+            entry_table_width, entry_slots, PAGE_TOKENS // RATIO,
+        )  # fmt: skip
+        slots = tl.where(exists, found.to(tl.int32), slots)
+
     for start in range(split * SPLIT_KEYS, tl.minimum((split + 1) * SPLIT_KEYS, key_count), BLOCK_N):
         index = start + tl.arange(0, BLOCK_N)
-        in_window = (index >= entry_count) & (index < key_count)
-        slot, valid = page_slots(
-            window_table + request * window_table_width, first + index - entry_count, in_window,
-            window_table_width, window_slots, PAGE_TOKENS,
-        )  # fmt: skip
+        slot = tl.gather(slots, index - split * SPLIT_KEYS, 0)
+        valid = slot >= 0
+        slot = tl.maximum(slot, 0).to(tl.int64)
         rows = window_rows + slot * window_row_stride
         codes = window_codes + slot * window_row_stride * 2
         scales = window_scales + slot * window_scale_stride
         if RATIO > 0:
             in_entries = index < entry_count
-            entry = index
-            if LISTED:
-                entry = tl.load(topk_indices + query * topk_stride + index, mask=in_entries, other=-1)
-            entry_slot, is_entry = page_slots(
-                entry_table + request * entry_table_width, entry, in_entries & (entry < visible),
-                entry_table_width, entry_slots, PAGE_TOKENS // RATIO,
-            )  # fmt: skip
-            rows = tl.where(in_entries, entry_rows + entry_slot * entry_row_stride, rows)
-            codes = tl.where(in_entries, entry_codes + entry_slot * entry_row_stride * 2, codes)
-            scales = tl.where(in_entries, entry_scales + entry_slot * entry_scale_stride, scales)
-            valid = valid | is_entry
-        keys = load_keys(rows, codes, scales, valid, D, NOPE, QUANT_BLOCK, FORMAT)
-        top, total, acc = fold_tile(q_tile, keys, valid, top, total, acc, scale_log2e)
+            rows = tl.where(in_entries, entry_rows + slot * entry_row_stride, rows)
+            codes = tl.where(in_entries, entry_codes + slot * entry_row_stride * 2, codes)
+            scales = tl.where(in_entries, entry_scales + slot * entry_scale_stride, scales)
+        keys = load_keys(rows, codes, scales, valid, D, NOPE, QUANT_BLOCK, FORMAT, PTX)
+        top, total, acc = fold_tile(q_tile, keys, valid, start < key_count, top, total, acc, scale_log2e, PTX)
 
     finish_or_leave(
         out, partial_acc, partial_top, partial_total, key_counts, acc, top, total, sink_log2, query, split, splits,
@@ -247,7 +257,9 @@ def paged_sparse_attention(
             ROPE_OUT=rope,
             BLOCK_H=tiles.head_tile,
             BLOCK_N=tiles.key_tile,
+            PTX=has_ptx(q.device),
             SPLIT_KEYS=split_keys,
+            SPLIT_CEIL=triton.next_power_of_2(split_keys),
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
             **constants,

@@ -46,16 +46,32 @@ def load_sink(sink, heads, live_heads):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def fold_tile(q, keys, valid, top, total, acc, scale_log2e):  # type: ignore[no-untyped-def]
-    """Folds keys [N, D] (valid: [N]) into (top [H], total [H], acc [H, D]) of q [H, D]."""
+def _weigh(q, keys, valid, top, total, scale_log2e):  # type: ignore[no-untyped-def]
+    """-> new (top [H], total [H]), the weights [H, N] as the product takes them, decay [H] of what was before."""
     scores = product(q, tl.trans(keys)) * scale_log2e
     scores = tl.where(valid[None, :], scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, 1))
     decay = tl.exp2(top - new_top)
     weights = tl.exp2(scores - new_top[:, None])
-    total = total * decay + tl.sum(weights, 1)
-    acc = add_product(cast_like(weights, keys.dtype), keys, acc * decay[:, None])
-    return new_top, total, acc
+    return new_top, total * decay + tl.sum(weights, 1), cast_like(weights, keys.dtype), decay
+
+
+@triton.jit
+def fold_tile(q, keys, valid, here, top, total, acc, scale_log2e, PTX: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Folds keys [N, D] (valid: [N]) into (top [H], total [H], acc [H, D]) of q [H, D].
+
+    here: that the tile lies within the query's list, a fact of the loop that the compiler does not know. Where Triton
+    (3.6, 3.7) sees one product feed another, it gives a warp whole rows of scores: with 64 heads, Hopper's two
+    warpgroups then compute every score twice. It does not look out of a branch. (On gfx950 one costs registers.)
+    """
+    if PTX:
+        weights = tl.zeros((q.shape[0], keys.shape[0]), keys.dtype)
+        decay = total
+        if here:
+            top, total, weights, decay = _weigh(q, keys, valid, top, total, scale_log2e)
+    else:
+        top, total, weights, decay = _weigh(q, keys, valid, top, total, scale_log2e)
+    return top, total, add_product(weights, keys, acc * decay[:, None])
 
 
 @triton.jit
