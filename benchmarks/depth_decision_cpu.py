@@ -107,10 +107,8 @@ def policy_step(policy: AdaptiveDepth, running: Sequence[Request], stood: Sequen
     depths = policy.depths(running)
     decided = perf_counter() - begin
     given = depths or [0] * len(running)
-    verified = [
-        Verified(request, drafted, min(drafted, accepted), 1 + min(drafted, accepted))
-        for request, drafted, accepted in zip(running, given, stood, strict=True)
-    ]
+    accepted = [min(pair) for pair in zip(given, stood, strict=True)]
+    verified = Verified(list(running), given, accepted, [1 + count for count in accepted])
     begin = perf_counter()
     if depths is not None:
         policy.drafter_ran(depths, 0.0007, with_prompts=False)

@@ -117,9 +117,9 @@ def test_slots_of_requests_that_ended_are_used_again() -> None:
     for start in range(2, 14):
         engine.add_request([start, start + 1], output(3))
     drain(engine)
-    assert len(policy._slots) <= 4
-    assert len(policy._slots) + len(policy._free) == 4
-    assert len(set(policy._slots.values())) == len(policy._slots)
+    assert len(policy._owned) <= 4
+    assert len(policy._owned) + len(policy._free) == 4
+    assert len(set(policy._owned.values())) == len(policy._owned)
 
 
 def test_prompt_rows_are_no_measurement() -> None:
@@ -128,10 +128,10 @@ def test_prompt_rows_are_no_measurement() -> None:
     engine = engine_of(2)
     request: Request = engine.add_request([2, 3], output(2))
     for _ in range(20):
-        policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=True)
+        policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=True)
         policy.drafter_ran([2], 5.0, with_prompts=True)
     assert policy.controller.tables.decode_ms(1) == before
-    policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=False)
+    policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=False)
     assert policy.controller.tables.decode_ms(1) > before
 
 
