@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 # Variances of logarithms: of a measured time, and by how much what is believed may be off, at first and more every step.
 _NOISE = 0.08**2
-_SHARED, _SHARED_GROWS = 0.4**2, 4e-5  # what all arms of a kind have in common
-_OWN, _OWN_GROWS = 0.15**2, 1e-5  # what an arm differs by
+_SHARED, _SHARED_GROWS = 0.4**2, 1.5e-5  # what all arms of a kind have in common
+_OWN, _OWN_GROWS = 0.15**2, 4e-6  # what an arm differs by
 _DRIFT_GROWS = 0.03**2  # the state of the machine
 _MOST = math.log(4.0)  # a ratio stays within [1/4, 4]
 _JUMP = math.log(2.0)  # one stalled step does not overturn a table
