@@ -6,9 +6,10 @@
 A world has a cost shape, a number of requests, an acceptance that may drift as the text goes on, and tables that are
 wrong by a quarter in one place or another; --wrong-by-two: by a factor of two. In a busy one everything takes --busy
 times as long for a while, again and again, as on a machine that others use. The controller sees drawn outcomes and
-noisy times; what is compared are expected tokens and true times of a quiet machine, so that luck is in neither. Time is counted, never measured: results repeat exactly.
-Its constants were settled on seeds below 1000 of the ordinary worlds. The held-out ones (other curves of the same four
-kinds, other numbers of requests, acceptances and errors, a dearer drafter) decided nothing.
+noisy times; what is compared are expected tokens and true times of a quiet machine, so that luck is in neither. Time is
+counted, never measured: results repeat exactly. Its constants were settled on seeds below 1000 of the ordinary worlds.
+The held-out ones (other curves of the same four kinds, other numbers of requests, acceptances and errors, a dearer
+drafter) decided nothing; the errors by two are the same ones in both.
 """
 
 from __future__ import annotations

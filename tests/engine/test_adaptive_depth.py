@@ -124,6 +124,20 @@ def test_slots_of_requests_that_ended_are_used_again() -> None:
     assert len(set(policy._owned.values())) == len(policy._owned)
 
 
+def test_what_is_learned_of_a_request_stays_its_own() -> None:
+    """Though as many others run in the next step."""
+    engine, policy = adaptive(verify_ms=11.0)
+    easy, hard = (engine.add_request([2, start], output(2)) for start in (3, 4))
+    for _ in range(30):
+        policy.target_ran(Verified([easy], [2], [2], [3]), 0.011, with_prompts=False)
+        policy.target_ran(Verified([hard], [2], [0], [1]), 0.011, with_prompts=False)
+    chances = []
+    for request in (easy, hard):
+        policy._look_up([request])
+        chances.append(float(policy.controller.acceptance.survival(policy._slots, policy._most)[0, 0]))
+    assert chances[0] > 0.9 and chances[1] < 0.2
+
+
 def test_prompt_rows_are_no_measurement() -> None:
     policy = AdaptiveDepth(tables(11.0), 1)
     before = policy.controller.tables.decode_ms(1)
@@ -138,8 +152,8 @@ def test_prompt_rows_are_no_measurement() -> None:
 
 
 def test_off_leaves_the_prefix_cache_of_plain_decode() -> None:
-    """Names of blocks, pages that are free and hits: the same after requests that never drafted as without a drafter."""
-    prompts = [prompt_of(140, 1), prompt_of(140, 1) + [5], prompt_of(270, 2), prompt_of(140, 1)[:129]]
+    """Names of blocks, free pages and hits: the same after requests that never drafted as without a drafter."""
+    prompts = [prompt_of(140, 1), [*prompt_of(140, 1), 5], prompt_of(270, 2), prompt_of(140, 1)[:129]]
     found = []
     for engine in (engine_of(0, enable_prefix_caching=True), adaptive(verify_ms=400.0, enable_prefix_caching=True)[0]):
         hits = []

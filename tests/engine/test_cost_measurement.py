@@ -14,7 +14,7 @@ from outrider.speculative.drafter import MtpDrafter
 
 
 class Machine:
-    """Passes take counted time. The pass with this number, and all that follow, take `busy` times as long; and so on."""
+    """Passes take counted time. From the pass with this number on they take `busy` times as long; and so on."""
 
     def __init__(self, changes: tuple[int, ...] = (), busy: float = 1.0) -> None:
         self._changes = changes

@@ -134,13 +134,13 @@ def test_what_the_depth_controller_believes_and_what_became_of_drafts() -> None:
         speculating=False, predicted_rate=61.5, off_rate=60.0, realised_rate=55.0, table_ratios=[1.0, 1.25],
         drift=0.9, acceptance=[0.7], num_turns=3,
     )  # fmt: skip
+    one, more = 'context="128",position=', 'context="+Inf",position='
     own = {
         'passes_total{drafts="0"}': 3, 'passes_total{drafts="1"}': 4, 'passes_total{drafts="2"}': 5,
-        'context_drafted_total{context="128",position="0"}': 8, 'context_drafted_total{context="128",position="1"}': 4,
-        'context_drafted_total{context="+Inf",position="0"}': 2, 'context_drafted_total{context="+Inf",position="1"}': 0,
-        'context_accepted_total{context="128",position="0"}': 6, 'context_accepted_total{context="128",position="1"}': 1,
-        'context_accepted_total{context="+Inf",position="0"}': 1,
-        'context_accepted_total{context="+Inf",position="1"}': 0,
+        f'context_drafted_total{{{one}"0"}}': 8, f'context_drafted_total{{{one}"1"}}': 4,
+        f'context_drafted_total{{{more}"0"}}': 2, f'context_drafted_total{{{more}"1"}}': 0,
+        f'context_accepted_total{{{one}"0"}}': 6, f'context_accepted_total{{{one}"1"}}': 1,
+        f'context_accepted_total{{{more}"0"}}': 1, f'context_accepted_total{{{more}"1"}}': 0,
         'acceptance_alarm{kind="too_low"}': 1, 'acceptance_alarm{kind="looping"}': 0, "self_check_acceptance": 0.8,
     }  # fmt: skip
     controllers = {
@@ -150,8 +150,9 @@ def test_what_the_depth_controller_believes_and_what_became_of_drafts() -> None:
         'expected_acceptance{position="0"}': 0.7,
     }  # fmt: skip
     prefix = "outrider:spec_decode_"
-    assert speculation_samples(acceptance, depth) == {prefix + name: value for name, value in (own | controllers).items()}
-    assert speculation_samples(acceptance, None) == {prefix + name: value for name, value in own.items()}
+    own, both = ({prefix + name: value for name, value in some.items()} for some in (own, own | controllers))
+    assert speculation_samples(acceptance, depth) == both
+    assert speculation_samples(acceptance, None) == own
     assert speculation_samples(None, None) == {}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Variances of logarithms: of a measured time, and by how much what is believed may be off, at first and more every step.
+# Variances of logarithms: of a measured time; and of what is believed, at first and how they grow from step to step.
 _NOISE = 0.08**2
 _SHARED, _SHARED_GROWS = 0.4**2, 1.5e-5  # what all arms of a kind have in common
 _OWN, _OWN_GROWS = 0.15**2, 4e-6  # what an arm differs by

@@ -1,4 +1,4 @@
-"""The arithmetic of a decision over requests, in numpy: what `decision_kernels` compiles, in the same order of operations.
+"""The arithmetic of a decision over requests, in numpy. `decision_kernels` compiles the same, in the same order.
 
 A row is a position in the draft, a column a request. Survival is the chance that a draft and those before it all stand.
 """
