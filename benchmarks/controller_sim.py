@@ -271,6 +271,8 @@ def table(results: list[tuple[World, Result]], report: dict[str, Any]) -> str:
     options = "--held-out " if report["held_out"] else ""
     options += "--wrong-by-two " if report["wrong_by_two"] else ""
     options += f"--busy {report['busy']} " if report["busy"] != 1 else ""
+    mean = report["mean_of_best_fixed_right_tables"]
+    right = "" if mean is None else f" (right tables {mean:.3f})"
     lines = [
         "# The depth controller in simulated worlds",
         "",
@@ -280,8 +282,7 @@ def table(results: list[tuple[World, Result]], report: dict[str, Any]) -> str:
         "hindsight, 0 included.",
         "",
         f"Worst of off {report['worst_of_off']:.3f}; below 0.98 of off: {report['below_0.98_of_off']}. Mean of the "
-        f"best fixed depth {report['mean_of_best_fixed']:.3f} "
-        f"(right tables {report['mean_of_best_fixed_right_tables']:.3f}); "
+        f"best fixed depth {report['mean_of_best_fixed']:.3f}{right}; "
         f"below 0.95 of it: {report['below_0.95_of_best_fixed']}. Always drafting 3 gives "
         f"{report['worst_fixed_depth_of_off']:.2f} of off at worst.",
         "",
@@ -312,8 +313,8 @@ def summarise(results: list[tuple[World, Result]]) -> dict[str, Any]:
         "worst_of_off": worst[0][1].of_off,
         "below_0.98_of_off": sum(r.of_off < 0.98 for _, r in results),
         "mean_of_best_fixed": float(np.mean([r.of_best for _, r in results])),
-        "mean_of_best_fixed_right_tables": float(np.mean(right)),
-        "mean_of_best_fixed_right_tables_steady_text": float(np.mean(steady)),
+        "mean_of_best_fixed_right_tables": float(np.mean(right)) if right else None,
+        "mean_of_best_fixed_right_tables_steady_text": float(np.mean(steady)) if steady else None,
         "below_0.95_of_best_fixed": sum(r.of_best < 0.95 for _, r in results),
         "worst_fixed_depth_of_off": min(r.fixed_of_off for _, r in results),
         "most_turns": max(r.turns for _, r in results),
