@@ -1,13 +1,15 @@
 """The depth controller in worlds whose costs and acceptance are known: against no speculation and every fixed depth.
 
-    python benchmarks/controller_sim.py [--held-out] [--tokens 1500] [--seeds 2] [--seed-start 1000] [--processes 2]
-                                        [--json FILE] [--markdown FILE]
+    python benchmarks/controller_sim.py [--held-out] [--wrong-by-two] [--busy 1.8] [--tokens 1500] [--seeds 2]
+                                        [--seed-start 1000] [--processes 2] [--json FILE] [--markdown FILE]
 
 A world has a cost shape, a number of requests, an acceptance that may drift as the text goes on, and tables that are
-wrong by a quarter in one place or another. The controller sees drawn outcomes and noisy times; what is compared are
-expected tokens and true times, so that luck is in neither. Time is counted, never measured: results repeat exactly.
-Its constants were settled on seeds below 1000 of the ordinary worlds. The held-out ones (other curves of the same four
-kinds, other numbers of requests, acceptances and errors, a dearer drafter) decided nothing.
+wrong by a quarter in one place or another; --wrong-by-two: by a factor of two. In a busy one everything takes --busy
+times as long for a while, again and again, as on a machine that others use. The controller sees drawn outcomes and
+noisy times; what is compared are expected tokens and true times of a quiet machine, so that luck is in neither. Time is
+counted, never measured: results repeat exactly. Its constants were settled on seeds below 1000 of the ordinary worlds.
+The held-out ones (other curves of the same four kinds, other numbers of requests, acceptances and errors, a dearer
+drafter) decided nothing; the errors by two are the same ones in both.
 """
 
 from __future__ import annotations
@@ -70,6 +72,9 @@ ACCEPTANCE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 ERRORS = {"right": (1.0, 1.0), "decode -25 %": (0.75, 1.0), "decode +25 %": (1.25, 1.0),
           "verify -25 %": (1.0, 0.75), "verify +25 %": (1.0, 1.25)}  # fmt: skip
+WRONG_BY_TWO = {"decode / 2": (0.5, 1.0), "decode * 2": (2.0, 1.0), "verify / 2": (1.0, 0.5),
+                "verify * 2": (1.0, 2.0), "both * 2": (2.0, 2.0)}  # fmt: skip
+BUSY_STEPS = (20, 300)  # a busy time or a quiet one lasts so many steps
 REQUESTS = (1, 4, 16, 64, 256)
 
 
@@ -121,6 +126,7 @@ class World:
     error: str
     seed: int
     draft_share: float = DRAFT_SHARE
+    busy: float = 1.0
 
     def step_ms(self, rows: int) -> float:
         return (SHAPES | HELD_OUT_SHAPES)[self.shape](rows)
@@ -137,7 +143,7 @@ class World:
         return start + (end - start) * share
 
     def tables(self) -> CostTables:
-        decode, verify = (ERRORS | HELD_OUT_ERRORS)[self.error]
+        decode, verify = (ERRORS | HELD_OUT_ERRORS | WRONG_BY_TWO)[self.error]
         rows = range(1, self.requests * (1 + MAX_DEPTH) + 1)
         return CostTables(
             MeasuredCosts(
@@ -179,11 +185,15 @@ def run(world: World, tokens: int) -> Result:
     ages = rng.integers(0, REQUEST_TOKENS, c).astype(float)
     depths, warm = np.zeros(c, dtype=np.int64), COLD_STEPS
     done = spent = 0.0
+    machine, change = world.busy, 0  # quiet and busy in turn
 
     def noisy(ms: float) -> float:
-        return ms * math.exp(TIME_NOISE * float(rng.standard_normal()))
+        return machine * ms * math.exp(TIME_NOISE * float(rng.standard_normal()))
 
     while done < tokens * c:
+        change -= 1
+        if change < 0:
+            machine, change = world.busy / machine, int(rng.integers(*BUSY_STEPS))
         target = world.step_ms(c + int(depths.sum()))
         quality = COLD + (1 - COLD) * min(warm / COLD_STEPS, 1.0)
         p = world.conditional(min(done / (tokens * c), 1.0)) * quality
@@ -215,14 +225,17 @@ def run(world: World, tokens: int) -> Result:
     return Result(times[0] / own, best / own, times.index(best), times[0] / times[-1], controller.summary().num_turns)
 
 
-def worlds(seeds: int, seed_start: int, *, held_out: bool = False) -> Iterator[World]:
-    axes = (SHAPES, REQUESTS, ACCEPTANCE, ERRORS)
+def worlds(
+    seeds: int, seed_start: int, *, held_out: bool = False, wrong_by_two: bool = False, busy: float = 1.0
+) -> Iterator[World]:
+    axes = (SHAPES, REQUESTS, ACCEPTANCE)
     if held_out:
-        axes = (HELD_OUT_SHAPES, HELD_OUT_REQUESTS, HELD_OUT_ACCEPTANCE, HELD_OUT_ERRORS)
+        axes = (HELD_OUT_SHAPES, HELD_OUT_REQUESTS, HELD_OUT_ACCEPTANCE)
+    errors = WRONG_BY_TWO if wrong_by_two else HELD_OUT_ERRORS if held_out else ERRORS
     share = HELD_OUT_DRAFT_SHARE if held_out else DRAFT_SHARE
-    for shape, c, acceptance, error in product(*axes):
+    for shape, c, acceptance, error in product(*axes, errors):
         for seed in range(seed_start, seed_start + seeds):
-            yield World(shape, c, acceptance, error, seed, share)
+            yield World(shape, c, acceptance, error, seed, share, busy)
 
 
 def _one(job: tuple[World, int]) -> tuple[World, Result]:
@@ -236,14 +249,16 @@ def main() -> None:
     parser.add_argument("--seed-start", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--wrong-by-two", action="store_true")
+    parser.add_argument("--busy", type=float, default=1.0)
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--markdown", type=Path, default=None)
     a = parser.parse_args()
-    jobs = [(world, a.tokens) for world in worlds(a.seeds, a.seed_start, held_out=a.held_out)]
+    settings = {"held_out": a.held_out, "wrong_by_two": a.wrong_by_two, "busy": a.busy}
+    jobs = [(world, a.tokens) for world in worlds(a.seeds, a.seed_start, **settings)]
     with multiprocessing.get_context("spawn").Pool(a.processes) as pool:
         results = list(pool.imap(_one, jobs, chunksize=8))
-    settings = {"held_out": a.held_out, "tokens": a.tokens, "seeds": a.seeds, "seed_start": a.seed_start}
-    report = summarise(results) | settings
+    report = summarise(results) | settings | {"tokens": a.tokens, "seeds": a.seeds, "seed_start": a.seed_start}
     print(json.dumps(report, indent=1))
     if a.json is not None:
         a.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -253,17 +268,21 @@ def main() -> None:
 
 def table(results: list[tuple[World, Result]], report: dict[str, Any]) -> str:
     """Markdown: a row for each shape and number of requests."""
+    options = "--held-out " if report["held_out"] else ""
+    options += "--wrong-by-two " if report["wrong_by_two"] else ""
+    options += f"--busy {report['busy']} " if report["busy"] != 1 else ""
+    mean = report["mean_of_best_fixed_right_tables"]
+    right = "" if mean is None else f" (right tables {mean:.3f})"
     lines = [
         "# The depth controller in simulated worlds",
         "",
-        f"`python benchmarks/controller_sim.py {'--held-out ' if report['held_out'] else ''}--tokens {report['tokens']}"
+        f"`python benchmarks/controller_sim.py {options}--tokens {report['tokens']}"
         f" --seeds {report['seeds']} --seed-start {report['seed_start']}`: {report['runs']} runs, synthetic acceptance "
         "and costs, counted time. Rates of the controller over plain decoding (off) and over the best fixed depth in "
         "hindsight, 0 included.",
         "",
         f"Worst of off {report['worst_of_off']:.3f}; below 0.98 of off: {report['below_0.98_of_off']}. Mean of the "
-        f"best fixed depth {report['mean_of_best_fixed']:.3f} "
-        f"(right tables {report['mean_of_best_fixed_right_tables']:.3f}); "
+        f"best fixed depth {report['mean_of_best_fixed']:.3f}{right}; "
         f"below 0.95 of it: {report['below_0.95_of_best_fixed']}. Always drafting 3 gives "
         f"{report['worst_fixed_depth_of_off']:.2f} of off at worst.",
         "",
@@ -294,8 +313,8 @@ def summarise(results: list[tuple[World, Result]]) -> dict[str, Any]:
         "worst_of_off": worst[0][1].of_off,
         "below_0.98_of_off": sum(r.of_off < 0.98 for _, r in results),
         "mean_of_best_fixed": float(np.mean([r.of_best for _, r in results])),
-        "mean_of_best_fixed_right_tables": float(np.mean(right)),
-        "mean_of_best_fixed_right_tables_steady_text": float(np.mean(steady)),
+        "mean_of_best_fixed_right_tables": float(np.mean(right)) if right else None,
+        "mean_of_best_fixed_right_tables_steady_text": float(np.mean(steady)) if steady else None,
         "below_0.95_of_best_fixed": sum(r.of_best < 0.95 for _, r in results),
         "worst_fixed_depth_of_off": min(r.fixed_of_off for _, r in results),
         "most_turns": max(r.turns for _, r in results),

@@ -1,11 +1,12 @@
 """Never slower than off: the shipped model on the CPU, plain, at fixed depths and with the depth controller.
 
-    python benchmarks/depth_controller_cpu.py [--concurrency 1 4 16] [--pairs 10] [--max-tokens 48]
+    python benchmarks/depth_controller_cpu.py [--concurrency 1 4 16] [--kinds prose code] [--pairs 10] [--minutes 18]
                                               [--json FILE] [--markdown FILE]
 
-One engine an arm, all on the same weights. A window is the same requests, run to their end at the same time; windows of
-all arms alternate, their order turns from round to round, and every ratio is of two windows of one round. Whole windows
-are timed, prompts included. Prompts are word problems, prose and code in turn.
+One engine an arm, all on the same weights. A window is the same requests of one kind of text (word problems, prose,
+code), run to their end at the same time; windows of all arms alternate, their order turns from round to round, and
+every ratio is of two windows of one round. Whole windows are timed, prompts included. A window has as many tokens as
+let the whole run end in about --minutes on a quiet machine; the controller keeps what it learned from window to window.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ CODE = (
 )
 
 
+KINDS = ("word problems", "prose", "code")
+LEAST_TOKENS, MOST_TOKENS = 8, 96  # of a request in a window
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--minutes", type=float, default=18.0)
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--markdown", type=Path, default=None)
     a = parser.parse_args()
@@ -60,59 +66,68 @@ def main() -> None:
     fixed = {d: SpeculativeConfig(method="mtp", num_speculative_tokens=d, adaptive=False) for d in FIXED}
     adaptive = SpeculativeConfig(method="mtp", num_speculative_tokens=max(FIXED), adaptive=True)
     model = load_model(checkpoint, speculative_config=adaptive)
-    report: dict[str, Any] = environment_report() | {"pairs": a.pairs, "max_tokens": a.max_tokens, "concurrency": {}}
+    results: list[dict[str, Any]] = []
+    report: dict[str, Any] = environment_report() | {"pairs": a.pairs, "results": results}
+    windows = len(a.concurrency) * len(a.kinds) * (len(FIXED) + 2) * (a.pairs + 1)
+    started = perf_counter()
     for concurrency in a.concurrency:
         options = EngineConfig(max_num_seqs=concurrency, enable_prefix_caching=False, max_model_len=1024)
         engines = {"off": model.engine(engine_config=options), "auto": model.engine(adaptive, options)}
         engines |= {f"mtp {d}": model.engine(config, options) for d, config in fixed.items()}
-        prompts = prompts_of(tokenizer, max(concurrency, 3))
-        found = measure(engines, prompts, a.pairs, a.max_tokens)
-        report["concurrency"][concurrency] = found
-        print(f"{concurrency:3d} requests: " + line(found), flush=True)
-        if a.json is not None:
-            a.json.write_text(json.dumps(report, indent=1) + "\n")
-        if a.markdown is not None:
-            a.markdown.write_text(table(report))
+        for kind in a.kinds:
+            prompts = prompts_of(tokenizer, kind, concurrency)
+            found = measure(engines, prompts, a.pairs, 60 * a.minutes / windows)
+            results.append({"concurrency": concurrency, "kind": kind} | found)
+            report["minutes"] = (perf_counter() - started) / 60
+            print(f"{concurrency:3d} requests, {kind}: " + line(found), flush=True)
+            if a.json is not None:
+                a.json.write_text(json.dumps(report, indent=1) + "\n")
+            if a.markdown is not None:
+                a.markdown.write_text(table(report))
 
 
-def prompts_of(tokenizer: Tokenizer, count: int) -> list[list[int]]:
-    """Problems, prose and code in turn."""
-    asked = problems(seed=2026, count=count, split="heldout")
-    kinds = [tokenizer.chat_prompt(problem.question) for problem in asked]
-    for index in range(count):
-        texts = (None, PROSE, CODE)[index % 3]
-        if texts is not None:
-            kinds[index] = tokenizer.completion_prompt(texts[index // 3 % len(texts)])
-    return kinds
+def prompts_of(tokenizer: Tokenizer, kind: str, count: int) -> list[list[int]]:
+    """Beyond the few there are of prose and code they repeat; requests differ by their seeds."""
+    if kind == "word problems":
+        asked = problems(seed=2026, count=count, split="heldout")
+        return [tokenizer.chat_prompt(problem.question) for problem in asked]
+    texts = PROSE if kind == "prose" else CODE
+    return [tokenizer.completion_prompt(texts[index % len(texts)]) for index in range(count)]
 
 
 def window(engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int) -> tuple[float, list[Any]]:
-    """Tokens a second over all prompts, as many at a time as the engine runs, and the tokens."""
-    params = SamplingParams(temperature=0.7, seed=1, max_tokens=max_tokens, ignore_eos=True)
+    """Seconds that all prompts take at the same time, and their tokens."""
+    sampled = [
+        SamplingParams(temperature=0.7, seed=seed, max_tokens=max_tokens, ignore_eos=True)
+        for seed in range(len(prompts))
+    ]
     start = perf_counter()
-    requests = [engine.add_request(prompt, params) for prompt in prompts]
+    requests = [engine.add_request(prompt, params) for prompt, params in zip(prompts, sampled, strict=True)]
     while engine.has_unfinished:
         engine.step()
-    seconds = perf_counter() - start
-    tokens = [request.output_token_ids for request in requests]
-    return sum(map(len, tokens)) / seconds, tokens
+    return perf_counter() - start, [request.output_token_ids for request in requests]
 
 
-def measure(engines: dict[str, Engine], prompts: list[list[int]], pairs: int, max_tokens: int) -> dict[str, Any]:
+def measure(engines: dict[str, Engine], prompts: list[list[int]], pairs: int, seconds: float) -> dict[str, Any]:
+    """seconds: about what a window may take."""
+    window(engines["off"], prompts, LEAST_TOKENS)  # the first one compiles
+    short, _ = window(engines["off"], prompts, LEAST_TOKENS)
+    max_tokens = min(max(int(LEAST_TOKENS * seconds / short), LEAST_TOKENS), MOST_TOKENS)
     speeds: dict[str, list[float]] = {name: [] for name in engines}
     same = True
     expected: list[Any] | None = None
     for number in range(-1, pairs):  # the round before the first warms up
         for name in list(engines) if number % 2 == 0 else list(engines)[::-1]:
-            speed, tokens = window(engines[name], prompts, max_tokens)
+            spent, tokens = window(engines[name], prompts, max_tokens)
             expected = tokens if expected is None else expected
             same = same and tokens == expected
             if number >= 0:
-                speeds[name].append(speed)
+                speeds[name].append(max_tokens * len(prompts) / spent)
     best = max((name for name in speeds if name != "auto"), key=lambda name: median(speeds[name]))
     controller, acceptance = engines["auto"].depth_report, engines["auto"].acceptance_report
     assert controller is not None and acceptance is not None
     return {
+        "max_tokens": max_tokens,
         "tokens_per_second": {name: median(found) for name, found in speeds.items()},
         "of_off": {name: ratio(found, speeds["off"]) for name, found in speeds.items() if name != "off"},
         "best_fixed": best,
@@ -136,23 +151,23 @@ def text(r: dict[str, float]) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Markdown: a row for each number of requests."""
+    """Markdown: a row for each number of requests and kind of text."""
     arms = ["auto", *(f"mtp {depth}" for depth in FIXED)]
     lines = [
         "# The depth controller on the CPU, shipped model",
         "",
         f"{report['machine']['processor']}, {report['machine']['threads']} threads, "
-        f"torch {report['versions']['torch']}; word problems, prose and code in turn, "
-        f"{report['max_tokens']} tokens each, T = 0.7; {report['pairs']} "
-        "alternating rounds: median of the ratios to off [95 % interval].",
+        f"torch {report['versions']['torch']}; T = 0.7; {report['pairs']} alternating rounds, {report['minutes']:.0f} "
+        "minutes in all: median of the ratios to off [95 % interval].",
         "",
-        f"| requests | off tok/s | {' | '.join(arms)} | auto of the best fixed | same tokens |",
-        "|" + "---|" * (len(arms) + 4),
+        f"| requests | text | tokens each | off tok/s | {' | '.join(arms)} | auto of the best fixed | same tokens |",
+        "|" + "---|" * (len(arms) + 6),
     ]
-    for requests, found in report["concurrency"].items():
+    for found in report["results"]:
         ratios = " | ".join(text(found["of_off"][arm]) for arm in arms)
         lines.append(
-            f"| {requests} | {found['tokens_per_second']['off']:.1f} | {ratios} | "
+            f"| {found['concurrency']} | {found['kind']} | {found['max_tokens']} | "
+            f"{found['tokens_per_second']['off']:.1f} | {ratios} | "
             f"{text(found['auto_of_best_fixed'])} ({found['best_fixed']}) | {'yes' if found['same_tokens'] else 'NO'} |"
         )
     return "\n".join(lines) + "\n"

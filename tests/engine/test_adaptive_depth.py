@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.engine.drafters import OracleDrafter
 from tests.engine.random_depths import RandomDepths
 from tests.engine.test_lossless import (
     ALONE,
@@ -22,8 +24,8 @@ from tests.engine.test_lossless import (
 )  # fmt: skip
 from tests.engine.tiny_engine import drain, engine_of, output
 
+from outrider.cache.prefix import block_names
 from outrider.config import ConfigError, EngineConfig, SpeculativeConfig, parse_speculative_config
-from outrider.engine.cost_measurement import measure_costs
 from outrider.engine.depth_policy import AdaptiveDepth, Verified
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
@@ -67,7 +69,7 @@ def adaptive(verify_ms: float, **options: object) -> tuple[Engine, AdaptiveDepth
 
 
 def test_off_runs_no_drafter_and_on_starts_from_the_rows_it_has() -> None:
-    engine, policy = adaptive(verify_ms=40.0)
+    engine, policy = adaptive(verify_ms=400.0)  # so dear that no probe is worth it
     drafter = engine.runner.drafter
     assert isinstance(drafter, MtpDrafter)
     runs: list[list[int]] = []
@@ -87,7 +89,7 @@ def test_off_runs_no_drafter_and_on_starts_from_the_rows_it_has() -> None:
     assert request.statistics.num_draft_tokens == 0
     policy.controller.tables = tables(verify_ms=11.0)
     last = request.num_computed
-    while not policy.controller.speculating:
+    while not runs:
         last = request.num_computed
         engine.step()
         assert request.num_computed < 50, "it never turned on"
@@ -117,9 +119,23 @@ def test_slots_of_requests_that_ended_are_used_again() -> None:
     for start in range(2, 14):
         engine.add_request([start, start + 1], output(3))
     drain(engine)
-    assert len(policy._slots) <= 4
-    assert len(policy._slots) + len(policy._free) == 4
-    assert len(set(policy._slots.values())) == len(policy._slots)
+    assert len(policy._owned) <= 4
+    assert len(policy._owned) + len(policy._free) == 4
+    assert len(set(policy._owned.values())) == len(policy._owned)
+
+
+def test_what_is_learned_of_a_request_stays_its_own() -> None:
+    """Though as many others run in the next step."""
+    engine, policy = adaptive(verify_ms=11.0)
+    easy, hard = (engine.add_request([2, start], output(2)) for start in (3, 4))
+    for _ in range(30):
+        policy.target_ran(Verified([easy], [2], [2], [3]), 0.011, with_prompts=False)
+        policy.target_ran(Verified([hard], [2], [0], [1]), 0.011, with_prompts=False)
+    chances = []
+    for request in (easy, hard):
+        policy._look_up([request])
+        chances.append(float(policy.controller.acceptance.survival(policy._slots, policy._most)[0, 0]))
+    assert chances[0] > 0.9 and chances[1] < 0.2
 
 
 def test_prompt_rows_are_no_measurement() -> None:
@@ -128,26 +144,79 @@ def test_prompt_rows_are_no_measurement() -> None:
     engine = engine_of(2)
     request: Request = engine.add_request([2, 3], output(2))
     for _ in range(20):
-        policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=True)
+        policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=True)
         policy.drafter_ran([2], 5.0, with_prompts=True)
     assert policy.controller.tables.decode_ms(1) == before
-    policy.target_ran([Verified(request, 0, 0, 1)], 5.0, with_prompts=False)
+    policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=False)
     assert policy.controller.tables.decode_ms(1) > before
 
 
-def test_costs_are_measured_within_their_time_and_leave_nothing() -> None:
-    engine = engine_of(2, max_num_seqs=8)
+def test_off_leaves_the_prefix_cache_of_plain_decode() -> None:
+    """Names of blocks, free pages and hits: the same after requests that never drafted as without a drafter."""
+    prompts = [prompt_of(140, 1), [*prompt_of(140, 1), 5], prompt_of(270, 2), prompt_of(140, 1)[:129]]
+    found = []
+    for engine in (engine_of(0, enable_prefix_caching=True), adaptive(verify_ms=400.0, enable_prefix_caching=True)[0]):
+        hits = []
+        for prompt in prompts:
+            request = engine.add_request(prompt, output(6))
+            while request.finish_reason is None:
+                engine.step()
+                policy = engine.runner.depth_policy
+                if isinstance(policy, AdaptiveDepth):
+                    policy.controller.speculating = False
+            hits.append((request.num_cached, request.output_token_ids, request.statistics.num_draft_tokens))
+        used = sum(pool.count - pool.free_count for pool in (engine.cache.window_pool, engine.cache.entry_pool))
+        named = [
+            pool.find(name) is not None
+            for prompt in prompts
+            for name in block_names(prompt)
+            for pool in (engine.cache.window_pool, engine.cache.entry_pool)
+        ]
+        found.append((hits, used, named))
+    assert found[0] == found[1]
+    assert [cached for cached, *_ in found[0][0]] == [0, 128, 0, 128]
+
+
+@pytest.mark.parametrize("wrong", ["verify twice too dear", "plain twice too cheap", "verify half too cheap"])
+def test_tables_that_are_wrong_by_two_heal_in_the_engine(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted time: a plain step 10 ms, two drafts 2 ms, a step that verifies them 13 or 45 ms."""
+    pays = wrong != "verify half too cheap"
+    now, true_verify = 0.0, 13.0 if pays else 45.0
+    monkeypatch.setattr("outrider.engine.runner.perf_counter", lambda: now)
+    truth = plain(0, 5, 0.0, 200).token_ids
+    engine = Engine(*model(0), speculative(2), ALONE)
     assert isinstance(engine.runner.drafter, MtpDrafter)
-    ticks = iter(range(100_000))
-    found = measure_costs(
-        engine.runner.model, engine.runner.drafter, engine.cache, max_depth=2, max_num_seqs=8, max_rows=64,
-        max_model_len=320, seconds=45.0, clock=lambda: float(next(ticks)),
-    )  # fmt: skip
-    # a pass takes one tick: with one request 30 passes, the pauses between them and little more
-    assert found.decode_ms(1) == found.draft_steps(1, 2)[2][2] == 1000.0
-    assert next(ticks) < 110
-    assert engine.cache.window_pool.free_count == engine.cache.window_pool.count - 1
-    assert engine.cache.entry_pool.free_count == engine.cache.entry_pool.count - 1
+    oracle = OracleDrafter(engine.runner.drafter, truth, [2, 2, 1], 64)
+    engine.runner.drafter = oracle
+    forward, draft = engine.runner.model.forward, oracle.run
+
+    def timed_forward(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+        nonlocal now
+        now += (10.0 if len(ids) == 1 else true_verify) / 1e3
+        return forward(ids, *rest)
+
+    def timed_draft(jobs: Sequence[DraftJob]) -> list[list[int]]:
+        nonlocal now
+        now += 2.0 / 1e3
+        return draft(jobs)
+
+    class Timed:
+        forward = staticmethod(timed_forward)
+        logits = engine.runner.model.logits
+
+    monkeypatch.setattr(engine.runner, "model", Timed())
+    monkeypatch.setattr(oracle, "run", timed_draft)
+    decode = 5.0 if wrong == "plain twice too cheap" else 10.0
+    verify = {"verify twice too dear": 26.0, "plain twice too cheap": 13.0}.get(wrong, 22.5)
+    costs = MeasuredCosts({1: decode}, {1: decode, 2: verify, 64: verify}, [{1: 0.5}, {1: 1.0}, {1: 2.0}])
+    engine.runner.depth_policy = policy = AdaptiveDepth(CostTables(costs, 1, 64), 1)
+    params = SamplingParams(temperature=0.0, seed=0, max_tokens=200, ignore_eos=True)
+    request = engine.add_request(prompt_of(5, 0), params)
+    drain(engine)
+    assert request.token_ids == truth
+    plain_ms = 10.0 * 200
+    assert policy.controller.speculating is pays
+    assert plain_ms / (1e3 * now) > (1.6 if pays else 0.9), wrong  # a fixed depth of 2 gives 1.78 or 0.57
 
 
 def test_an_engine_measures_and_reports() -> None:

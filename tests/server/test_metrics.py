@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.server.serving import Api, LeavingClient, serving, wait_until
+
+from outrider.engine.async_engine import AsyncEngine
+from outrider.server.speculation_metrics import SpeculationCollector
+from outrider.speculative.acceptance_monitor import AcceptanceReport, ContextAcceptance
+from outrider.speculative.depth_controller import ControllerReport
 
 NAMES = [
     "vllm:num_requests_running",
@@ -108,3 +116,58 @@ def test_a_client_that_leaves_is_counted_as_aborted() -> None:
         assert 0 < asyncio.run(leave()) <= 1
         wait_until(api.idle)
         assert scrape(api)['vllm:request_success_total{finished_reason="abort"}'] == 1
+
+
+def speculation_samples(acceptance: AcceptanceReport | None, depth: ControllerReport | None) -> dict[str, float]:
+    """Name and labels -> value, of an engine that reports this."""
+    engine = SimpleNamespace(acceptance_report=acceptance, depth_report=depth)
+    registry = CollectorRegistry()
+    registry.register(SpeculationCollector(cast("AsyncEngine", engine), {}))
+    lines = generate_latest(registry).decode().splitlines()
+    return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}
+
+
+def test_what_the_depth_controller_believes_and_what_became_of_drafts() -> None:
+    contexts = [ContextAcceptance(128, (8, 4), (6, 1)), ContextAcceptance(None, (2, 0), (1, 0))]
+    acceptance = AcceptanceReport(0.8, [3, 4, 5], contexts, too_low=True, looping=False)
+    depth = ControllerReport(
+        speculating=False, predicted_rate=61.5, off_rate=60.0, realised_rate=55.0, table_ratios=[1.0, 1.25],
+        drift=0.9, acceptance=[0.7], num_turns=3,
+    )  # fmt: skip
+    one, more = 'context="128",position=', 'context="+Inf",position='
+    own = {
+        'passes_total{drafts="0"}': 3, 'passes_total{drafts="1"}': 4, 'passes_total{drafts="2"}': 5,
+        f'context_drafted_total{{{one}"0"}}': 8, f'context_drafted_total{{{one}"1"}}': 4,
+        f'context_drafted_total{{{more}"0"}}': 2, f'context_drafted_total{{{more}"1"}}': 0,
+        f'context_accepted_total{{{one}"0"}}': 6, f'context_accepted_total{{{one}"1"}}': 1,
+        f'context_accepted_total{{{more}"0"}}': 1, f'context_accepted_total{{{more}"1"}}': 0,
+        'acceptance_alarm{kind="too_low"}': 1, 'acceptance_alarm{kind="looping"}': 0, "self_check_acceptance": 0.8,
+    }  # fmt: skip
+    controllers = {
+        "speculating": 0, "turns_total": 3, 'tokens_per_second{kind="predicted"}': 61.5,
+        'tokens_per_second{kind="realised"}': 55, 'tokens_per_second{kind="plain"}': 60,
+        'cost_ratio{arm="plain"}': 1, 'cost_ratio{arm="1"}': 1.25, 'cost_ratio{arm="all"}': 0.9,
+        'expected_acceptance{position="0"}': 0.7,
+    }  # fmt: skip
+    prefix = "outrider:spec_decode_"
+    own, both = ({prefix + name: value for name, value in some.items()} for some in (own, own | controllers))
+    assert speculation_samples(acceptance, depth) == both
+    assert speculation_samples(acceptance, None) == own
+    assert speculation_samples(None, None) == {}
+
+
+def test_drafts_by_context_are_those_that_clients_were_told(api: Api) -> None:
+    before = scrape(api)
+    body = {"prompt": "There are 3", "max_tokens": 20, "ignore_eos": True}
+    usage = api.post("/v1/completions", body).json()["usage"]["speculation"]
+    found = {name: value - before.get(name, 0) for name, value in scrape(api).items()}
+
+    def total(name: str) -> float:
+        return sum(value for own, value in found.items() if own.startswith(f"outrider:spec_decode_{name}"))
+
+    assert total("context_drafted_total") == usage["num_draft_tokens"] > 0
+    assert total("context_accepted_total") == usage["num_accepted_tokens"]
+    passes = sum(value for own, value in found.items() if "passes_total" in own and 'drafts="0"' not in own)
+    assert passes == usage["num_drafts"]
+    assert not any("speculating" in name for name in found)  # a fixed depth
+    assert "outrider:spec_decode_self_check_acceptance" in before

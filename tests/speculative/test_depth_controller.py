@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 import pytest
-from benchmarks.controller_sim import ACCEPTANCE, ERRORS, SHAPES, World, run
+from benchmarks.controller_sim import ACCEPTANCE, ERRORS, SHAPES, WRONG_BY_TWO, World, run
 
 from outrider.speculative.depth_controller import DepthController
 
@@ -53,3 +53,65 @@ def test_nothing_is_drafted_for_requests_that_do_not_want_it() -> None:
     depths = controller.decide(np.arange(4), np.array([3, 0, 1, 2]))
     assert depths is not None
     assert depths.tolist() == [2, 0, 1, 2]  # nobody's third draft pays for another pass of the drafter
+
+
+@pytest.mark.parametrize("error", sorted(WRONG_BY_TWO))
+def test_tables_that_are_wrong_by_two_on_a_machine_that_is_busy_at_times(error: str) -> None:
+    """Misled at the start, it finds out: neither is much lost where speculation loses, nor is it left off for good."""
+    pays = run(World("linear", 4, "good", error, seed=7, busy=1.8), tokens=700)
+    assert pays.of_best >= 0.9, pays
+    for shape, acceptance in (("linear", "poor"), ("v", "poor"), ("v", "good")):
+        result = run(World(shape, 4, acceptance, error, seed=7, busy=1.8), tokens=1000)
+        assert result.of_off >= 0.97, (shape, acceptance, result)
+
+
+class Told:
+    """A controller of four requests that is told of drafts: all stand, or none."""
+
+    def __init__(self) -> None:
+        world = World("linear", 4, "good", "right", seed=0)
+        self.controller = DepthController(world.tables(), 4)
+        self._cost = world.step_ms
+
+    def step(self, *, stand: bool, milliseconds: float | None = None) -> None:
+        slots, most = np.arange(4), np.full(4, 3)
+        self.controller.observe_drafts(slots, most, most if stand else np.zeros(4, dtype=np.int64))
+        self.controller.observe_target(4, 0, 0, 4, milliseconds or self._cost(4))
+        self.controller.decide(slots, most)
+
+
+def test_turns_are_told_every_ten_seconds_at_most(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+
+    def turn(on: bool, milliseconds: float | None = None) -> None:
+        before = told.controller.summary().num_turns
+        for _ in range(200):
+            told.step(stand=on, milliseconds=milliseconds)
+            if told.controller.summary().num_turns > before:
+                return
+        raise AssertionError(f"it never turned {'on' if on else 'off'}")
+
+    with caplog.at_level(logging.INFO, logger="outrider"):
+        for on in (False, True, False, True):
+            turn(on)
+        assert told.controller._elapsed_ms < 10_000, "the steps are too long for this test"
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 1 and lines[0].startswith("speculation turns itself off: it is predicted to give 0.")
+        while told.controller._elapsed_ms < 10_100:
+            told.step(stand=True)
+        turn(False)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[1].startswith("speculation turns itself off") and lines[1].endswith("(after 3 more turns)")
+    assert told.controller.summary().num_turns == 5
+
+
+def test_nobody_need_decide_while_off_and_nothing_was_learned() -> None:
+    told = Told()
+    assert not told.controller.waits()  # on
+    while told.controller.speculating:
+        told.step(stand=False)
+    told.controller._probe_left = told.controller._promising = 0
+    assert [told.controller.waits() for _ in range(8)] == [True, True, True, False] * 2
+    told.controller._probe_left = 2  # a probe goes on
+    assert [told.controller.waits() for _ in range(3)] == [False] * 3

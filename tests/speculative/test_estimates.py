@@ -32,12 +32,12 @@ def test_requests_differ_and_new_ones_start_from_the_engine() -> None:
     for _ in range(300):
         stood = np.cumprod(rng.random((2, 2)) < [[0.9, 0.8], [0.3, 0.2]], axis=1).sum(1)
         observe(estimates, [0, 1], [2, 2], stood.tolist())
-    easy, hard, new = estimates.survival(np.array([0, 1, 2])).T
+    easy, hard, new = estimates.survival(np.array([0, 1, 2]), np.full(3, 2)).T
     assert easy[0] > 0.75
     assert hard[0] < 0.45
     assert hard[0] < new[0] < easy[0]
     estimates.reset(1)
-    assert estimates.survival(np.array([1]))[:, 0].tolist() == new.tolist()
+    assert estimates.survival(np.array([1]), np.array([2]))[:, 0].tolist() == new.tolist()
 
 
 def cost_tables() -> CostTables:

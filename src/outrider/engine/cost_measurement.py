@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Callable, Iterator
-from statistics import median
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median
 from time import perf_counter
 
 import torch
@@ -40,30 +41,31 @@ def measure_costs(
     seconds: float = SECONDS,
     clock: Callable[[], float] = perf_counter,
 ) -> CostTables:
-    """Medians of 5 at 1, 2, 4, ... requests and every depth, with greedy draws, as long as `seconds` last.
+    """Costs at 1, 2, 4, ... requests and every depth, with greedy draws, in 5 rounds over all of these points.
 
-    One request is always measured. The first pass of each kind, which may compile, counts for nothing. Takes a page or
-    two of the cache and gives them back; no request may be running.
+    The sizes are those of which 5 rounds fit into `seconds`; one request is always measured. The first pass of each
+    kind, which may compile, counts for nothing. Takes a page or two of the cache and gives them back; no request may be
+    running.
     """
     bench = _Bench(model, drafter, cache, min(_POSITION, max(max_model_len - max_depth - 3, 1)), max_depth)
-    times: dict[Point, list[float]] = {}
+    rounds: list[dict[Point, float]] = [{} for _ in range(_ROUNDS)]
     try:
         bench.run("target", 1, max_depth)
         bench.run("draft", 1, max_depth)
         started = clock()
         for requests in _request_counts(max_num_seqs):
-            # in rounds: whatever else the machine does for a moment meets all points of a size alike
-            points = list(_points(requests, max_depth, max_rows))
-            for number in range(_ROUNDS):
-                if requests > 1 and clock() - started > seconds:
-                    break
-                for point in points if number % 2 == 0 else points[::-1]:
-                    begin = clock()
-                    bench.run(*point)
-                    times.setdefault(point, []).append(clock() - begin)
+            begun = clock()
+            _time(bench, _points(requests, max_depth, max_rows), rounds[0], clock)
+            ended = clock()
+            if (ended - started) + (ended - begun) > seconds / _ROUNDS:  # the next size takes longer than this one
+                break
+        points = list(rounds[0])
+        for number in range(1, _ROUNDS):
+            _time(bench, points if number % 2 == 0 else points[::-1], rounds[number], clock)
     finally:
         bench.close()
-    measured = _measured({point: 1e3 * median(found) for point, found in times.items()}, max_depth)
+    times = comparable_times(rounds)
+    measured = _measured({point: 1e3 * seconds for point, seconds in times.items()}, max_depth)
     log.info(
         "cost tables: %d points up to %d requests in %.1f s; one request: a plain step %.1f ms, with %d drafts %.1f ms",
         len(times),
@@ -75,6 +77,30 @@ def measure_costs(
         + measured.draft_ms[max_depth][1],
     )
     return CostTables(measured, max_num_seqs, max_rows)
+
+
+def comparable_times(rounds: Sequence[Mapping[Point, float]]) -> dict[Point, float]:
+    """Seconds for every point, such that those of as many requests compare even where the machine was busy at times.
+
+    Whatever else the machine does for a while meets all points of one size in a round alike, since they follow each
+    other. So what counts is a point's part of that time, the median of these over the rounds; and the quickest round of
+    each size, which was disturbed least, says how long all of it is.
+    """
+    times = {}
+    for size in dict.fromkeys(requests for _, requests, _ in rounds[0]):
+        points = [point for point in rounds[0] if point[1] == size]
+        lengths = [math.exp(fmean(math.log(max(own[point], 1e-9)) for point in points)) for own in rounds]
+        for point in points:
+            parts = (own[point] / length for own, length in zip(rounds, lengths, strict=True))
+            times[point] = median(parts) * min(lengths)
+    return times
+
+
+def _time(bench: _Bench, points: Iterable[Point], times: dict[Point, float], clock: Callable[[], float]) -> None:
+    for point in points:
+        begin = clock()
+        bench.run(*point)
+        times[point] = clock() - begin
 
 
 def _request_counts(most: int) -> Iterator[int]:

@@ -48,18 +48,19 @@ class Runner:
         started = perf_counter()
         streams = self._forward(work)
         outputs = []
-        verified = []
+        verified = Verified()
         going_on: list[tuple[Work, Tensor]] = []
         for item, own in zip(work, streams.split([item.count for item in work]), strict=True):
             request, drafted, decoding = item.request, len(item.request.drafts), not item.request.prefilling
             found = self._advance(item, own)
             outputs += found
             if decoding:
-                verified += [Verified(request, drafted, each.accepted_drafts, len(each.token_ids)) for each in found]
+                for each in found:
+                    verified.add(request, drafted, each.accepted_drafts, len(each.token_ids))
             if self.drafter is not None and request.finish_reason is None:
                 going_on.append((item, own))
         seconds = perf_counter() - started
-        self.depth_policy.target_ran(verified, seconds, with_prompts=len(verified) < len(work))
+        self.depth_policy.target_ran(verified, seconds, with_prompts=len(verified.requests) < len(work))
         if going_on and self.drafter is not None:
             self._draft(going_on, self.drafter)
         return outputs

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_SLOWEST_RATE = 0.05  # weight of a new measurement in the ratio of an arm that has been seen often
-_DRIFT_RATE = 0.1  # and in the factor that all arms share
-_OWN_RATE = 0.05  # and in what this arm differs from the others
-_NEW = 8  # measurements that say nothing about drift yet
-_MOST = math.log(2.0)  # a ratio stays within [0.5, 2]
+# Variances of logarithms: of a measured time; and of what is believed, at first and how they grow from step to step.
+_NOISE = 0.08**2
+_SHARED, _SHARED_GROWS = 0.4**2, 1.5e-5  # what all arms of a kind have in common
+_OWN, _OWN_GROWS = 0.15**2, 4e-6  # what an arm differs by
+_DRIFT_GROWS = 0.03**2  # the state of the machine
+_MOST = math.log(4.0)  # a ratio stays within [1/4, 4]
+_JUMP = math.log(2.0)  # one stalled step does not overturn a table
 
 
 @dataclass(frozen=True)
@@ -36,33 +38,37 @@ class MeasuredCosts:
 class CostTables:
     """Dense tables over requests and rows, each arm with its ratio of measured to predicted time.
 
-    A step that takes longer than predicted may do so because its own arm is priced wrongly or because everything has
-    become slower: a longer context, a busy machine. The first few measurements of an arm are taken as the former, later
-    ones mostly as the latter; steps of other arms, run now and then, tell them apart.
+    A step that takes longer than predicted may do so because its arm is priced wrongly or because everything has become
+    slower: a longer context, a busy machine. The surprise is shared out by how uncertain each of these is (the gains of
+    a Kalman filter, correlations left out): an arm that is new, or has not run for a while, takes most of it; one that
+    runs all the time leaves it to the machine. So a step of another arm is compared with the steps just before it.
     """
 
     def __init__(self, measured: MeasuredCosts, max_requests: int, max_rows: int) -> None:
         self.max_depth = len(measured.draft_ms) - 1
         self.max_rows = max_rows
         self._decode = _dense(measured.decode_ms, max_requests).tolist()  # single values are read: lists are quicker
-        self._draft = [_dense(points, max_requests).tolist() for points in measured.draft_ms]
+        self._draft = np.stack([_dense(points, max_requests) for points in measured.draft_ms], axis=1)
         self._verify = _dense(measured.verify_ms, max_rows).astype(np.float32)
         self._plain_ratios = _Ratios(1, max_requests)
         self._verify_ratios = _Ratios(self.max_depth + 1, max_requests)
         self._draft_ratios = _Ratios(self.max_depth + 1, max_requests)
         self._drift = 0.0  # logarithm
+        self._drift_variance = 0.0
+        self._step = 0
 
     def decode_ms(self, requests: int) -> float:
         """A plain step."""
-        return self._decode[requests] * self.factor * self._plain_ratios.factors(requests)[0]
+        return self._decode[requests] * math.exp(self._drift + self._plain_ratios.logarithm(0, requests))
 
-    def draft_steps(self, requests: int, most: int) -> tuple[NDArray[np.float32], list[float], list[float]]:
+    def draft_steps(
+        self, requests: int, most: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
         """(table, scales, draft_ms): a step with n drafts in all, up to d a request, takes the target
         table[n - 1] * scales[d] ms and the drafter draft_ms[d]. table: [most]."""
-        factor = self.factor
-        scales = [factor * ratio for ratio in self._verify_ratios.factors(requests)]
-        ratios = self._draft_ratios.factors(requests)
-        draft_ms = [factor * ratio * table[requests] for ratio, table in zip(ratios, self._draft, strict=True)]
+        scales = self._verify_ratios.factors(requests, self._drift)
+        draft_ms = self._draft_ratios.factors(requests, self._drift)
+        draft_ms *= self._draft[requests]
         return self._verify[requests + 1 : requests + most + 1], scales, draft_ms
 
     @property
@@ -72,21 +78,26 @@ class CostTables:
 
     def ratios(self, requests: int) -> list[float]:
         """Measured over predicted target time of the arms 0 (plain), 1, ..., the shared factor left out."""
-        return [self._plain_ratios.factors(requests)[0], *self._verify_ratios.factors(requests)[1:]]
+        return [*self._plain_ratios.factors(requests).tolist(), *self._verify_ratios.factors(requests)[1:].tolist()]
 
     def observe_target(self, requests: int, rows: int, depth: int, milliseconds: float) -> None:
         """A target pass without prompt rows. depth: 0 for a plain one."""
+        self._step += 1
         if depth == 0:
             self._heal(self._plain_ratios, 0, requests, milliseconds / self._decode[requests])
         else:
             self._heal(self._verify_ratios, depth, requests, milliseconds / float(self._verify[rows]))
 
     def observe_draft(self, requests: int, depth: int, milliseconds: float) -> None:
-        self._heal(self._draft_ratios, depth, requests, milliseconds / self._draft[depth][requests])
+        self._heal(self._draft_ratios, depth, requests, milliseconds / float(self._draft[requests, depth]))
 
     def _heal(self, ratios: _Ratios, arm: int, requests: int, ratio: float) -> None:
-        surprise = ratios.observe(arm, requests, math.log(max(ratio, 1e-6)) - self._drift)
-        self._drift += _DRIFT_RATE * surprise
+        self._drift_variance += _DRIFT_GROWS
+        found = min(max(math.log(max(ratio, 1e-6)) - self._drift, -_MOST), _MOST)
+        surprise, uncertainty = ratios.observe(arm, requests, found, self._drift_variance, self._step)
+        gain = self._drift_variance / uncertainty
+        self._drift += gain * surprise
+        self._drift_variance *= 1 - gain
 
 
 class _Ratios:
@@ -98,26 +109,36 @@ class _Ratios:
     def __init__(self, arms: int, max_requests: int) -> None:
         buckets = max_requests.bit_length() + 1
         self._shared = [0.0] * buckets
-        self._own = [[0.0] * buckets for _ in range(arms)]
-        self._counts = [0] * buckets
+        self._shared_variance = [_SHARED] * buckets
+        self._own = np.zeros((buckets, arms))
+        self._own_variance = [[_OWN] * arms for _ in range(buckets)]
+        self._shared_seen = [0] * buckets  # the step
+        self._own_seen = [[0] * arms for _ in range(buckets)]
 
-    def factors(self, requests: int) -> list[float]:
-        """By arm."""
+    def logarithm(self, arm: int, requests: int) -> float:
         bucket = requests.bit_length()
-        shared = self._shared[bucket]
-        return [math.exp(shared + own[bucket]) for own in self._own]
+        return self._shared[bucket] + float(self._own[bucket, arm])
 
-    def observe(self, arm: int, requests: int, found: float) -> float:
-        """What of this measurement is left to be explained by a drift of all arms, logarithm too."""
-        bucket, own = requests.bit_length(), self._own[arm]
-        found = min(max(found, -_MOST), _MOST)
-        surprise = found - self._shared[bucket] - own[bucket]
-        surprise = min(max(surprise, -_MOST), _MOST)  # one stalled step does not overturn a table
-        rate = max(1 / (self._counts[bucket] + 2), _SLOWEST_RATE)
-        self._counts[bucket] += 1
-        self._shared[bucket] += rate * surprise
-        own[bucket] += _OWN_RATE * (1 - rate) * surprise
-        return (1 - rate) * surprise if self._counts[bucket] > _NEW else 0.0
+    def factors(self, requests: int, drift: float = 0.0) -> NDArray[np.float64]:
+        """[arms], all of them times exp(drift)."""
+        bucket = requests.bit_length()
+        return np.asarray(np.exp(self._own[bucket] + (drift + self._shared[bucket])))
+
+    def observe(self, arm: int, requests: int, found: float, drift_variance: float, step: int) -> tuple[float, float]:
+        """Takes its part of the surprise. -> the surprise and how large it may be (a variance)."""
+        bucket = requests.bit_length()
+        own, seen = self._own_variance[bucket], self._own_seen[bucket]
+        shared = min(self._shared_variance[bucket] + _SHARED_GROWS * (step - self._shared_seen[bucket]), _SHARED)
+        mine = min(own[arm] + _OWN_GROWS * (step - seen[arm]), _OWN)
+        self._shared_seen[bucket] = seen[arm] = step
+        uncertainty = drift_variance + shared + mine + _NOISE
+        surprise = found - self.logarithm(arm, requests)
+        surprise = min(max(surprise, -_JUMP), _JUMP)
+        self._shared[bucket] += shared / uncertainty * surprise
+        self._own[bucket, arm] += mine / uncertainty * surprise
+        self._shared_variance[bucket] = shared * (1 - shared / uncertainty)
+        own[arm] = mine * (1 - mine / uncertainty)
+        return surprise, uncertainty
 
 
 def _dense(points: Mapping[int, float], most: int) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ PLAIN_SHARE = 0.004  # and by plain steps while on
 PROBE_STEPS = 4  # a drafter that starts cold needs a few rows
 _LEAST_LOSS = 0.01  # of a step, charged for a look even where none is expected: predictions are uncertain
 _SAVED = 16  # plain steps: a budget holds no more
+_FIRST_CREDIT = 3.0  # plain steps that probes may lose when it first turns off: it may be the tables that are wrong
 _OFF_STEPS = 4  # between decisions while off: little is learned then, and a plain step should cost nothing more
 _SAY_MS = 10_000.0  # between two lines about turning off or on
 _FIRST_GAP, _LEAST_GAP = 4, 32  # steps between plain ones while on: the first few come soon and free
@@ -61,10 +62,12 @@ class DepthController:
         self._since_plain = 0
         self._gap = _FIRST_GAP
         self._requests = 0
+        self._plain_ms = 0.0  # of a plain step, as last believed
         self._waited = 0
         self._elapsed_ms = 0.0
         self._said_at: float | None = None
         self._unsaid = 0
+        self._compile()
 
     def waits(self) -> bool:
         """Asked before each decision. True: speculation is off and nothing was learned lately; nobody need decide."""
@@ -78,9 +81,7 @@ class DepthController:
 
         None: the drafter is not to run at all.
         """
-        survival = self.acceptance.survival(slots)
-        if int(most.min()) < len(survival):
-            survival[np.arange(len(survival))[:, None] >= most] = 0.0
+        survival = self.acceptance.survival(slots, most)
         budget = best_budget(survival, self.tables)
         self._note(budget, len(slots))
         depths = self._speculating(budget) if self.speculating else self._probing(budget)
@@ -96,18 +97,19 @@ class DepthController:
     def observe_target(self, requests: int, drafted: int, depth: int, tokens: int, milliseconds: float) -> None:
         """A step without prompt rows. drafted: drafts in it; depth: the most of one request; tokens: emitted."""
         self.tables.observe_target(requests, requests + drafted, depth, milliseconds)
+        self._plain_ms = self.tables.decode_ms(requests)
         self._budget_time(milliseconds, tokens if drafted else None, requests)
         if self.speculating:
-            self._watchdog.count(tokens, milliseconds, requests / self.tables.decode_ms(requests))
+            self._watchdog.count(tokens, milliseconds, requests / self._plain_ms)
         else:
             self._watchdog.rest()
 
     def observe_draft(self, requests: int, depth: int, milliseconds: float) -> None:
-        """A run of the drafter for requests that all decode."""
+        """A run of the drafter for requests that all decode, behind a step that was observed."""
         self.tables.observe_draft(requests, depth, milliseconds)
         self._budget_time(milliseconds, 0, requests)
         if self.speculating:
-            self._watchdog.count(0, milliseconds, requests / self.tables.decode_ms(requests))
+            self._watchdog.count(0, milliseconds, requests / self._plain_ms)
 
     def summary(self) -> ControllerReport:
         """What there is to see."""
@@ -119,6 +121,13 @@ class DepthController:
             drift=self.tables.factor,
             acceptance=list(self.acceptance.engine),
         )
+
+    def _compile(self) -> None:
+        """Kernels are compiled, or read from a cache, at their first call: now, and not while requests wait."""
+        one, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+        survival = self.acceptance.survival(one, one)
+        share_budget(survival, best_budget(survival, self.tables))
+        self.acceptance.observe(none, none, none)
 
     # -------- states
 
@@ -132,8 +141,7 @@ class DepthController:
             self._turn(False, f"it is predicted to give {budget.rate / budget.off_rate:.2f} of the plain rate")
             return False
         self._since_plain += 1
-        step_ms = self._step_ms(budget)
-        loss = max(budget.rate / budget.off_rate - 1, _LEAST_LOSS) * step_ms
+        loss = max(budget.rate / budget.off_rate - 1, _LEAST_LOSS) * self._plain_ms
         early = self._gap < _LEAST_GAP
         if self._since_plain >= self._gap and (early or self._credit >= loss):
             if early:
@@ -155,7 +163,7 @@ class DepthController:
         if self._probe_left > 0:
             self._probe_left -= 1
             return True
-        loss = max(1 - budget.rate / budget.off_rate, _LEAST_LOSS) * self._step_ms(budget) * PROBE_STEPS
+        loss = max(1 - budget.rate / budget.off_rate, _LEAST_LOSS) * self._plain_ms * PROBE_STEPS
         if self._credit >= loss:  # and is charged as it goes
             self._probe_left = PROBE_STEPS - 1
             return True
@@ -165,7 +173,7 @@ class DepthController:
         self.speculating = speculating
         self._report.num_turns += 1
         self._promising = self._probe_left = self._since_plain = 0
-        self._credit = 0.0
+        self._credit = 0.0 if self._report.num_turns > 1 else _FIRST_CREDIT * self._plain_ms
         self._watchdog.restart()
         if self._said_at is not None and self._elapsed_ms - self._said_at < _SAY_MS:
             self._unsaid += 1
@@ -174,23 +182,20 @@ class DepthController:
         log.info("speculation turns itself %s: %s%s", "on" if speculating else "off", reason, since)
         self._said_at, self._unsaid = self._elapsed_ms, 0
 
-    def _step_ms(self, budget: DraftBudget) -> float:
-        return self._requests / budget.off_rate
-
     def _budget_time(self, milliseconds: float, tokens: int | None, requests: int) -> None:
         """tokens: what the time gave, if drafts had a part in it."""
-        plain_ms = self.tables.decode_ms(requests)
         self._elapsed_ms += milliseconds
         if self.speculating:
             self._credit += PLAIN_SHARE * milliseconds
         elif tokens is None:
             self._credit += PROBE_SHARE * milliseconds
         else:
-            self._credit -= milliseconds - tokens / requests * plain_ms
-        self._credit = min(self._credit, _SAVED * plain_ms)
+            self._credit -= milliseconds - tokens / requests * self._plain_ms
+        self._credit = min(self._credit, _SAVED * self._plain_ms)
 
     def _note(self, budget: DraftBudget, requests: int) -> None:
         self._requests = requests
+        self._plain_ms = requests / budget.off_rate
         report = self._report
         report.predicted_rate = 1e3 * (budget.rate if self.speculating else budget.off_rate)
         report.off_rate = 1e3 * budget.off_rate

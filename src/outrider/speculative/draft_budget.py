@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.speculative import decision
 from outrider.speculative.cost_tables import CostTables
 
 
@@ -33,28 +34,13 @@ class DraftBudget:
 
 def best_budget(survival: NDArray[np.float32], tables: CostTables) -> DraftBudget:
     """survival: [max_depth, R], R > 0; 0 where a request may not draft."""
-    max_depth, requests = survival.shape
-    best = DraftBudget(0, 0, 0.0, 0.0, requests / tables.decode_ms(requests))
+    requests = survival.shape[1]
+    off_rate = requests / tables.decode_ms(requests)
     room = min(survival.size, tables.max_rows - requests)
     if room <= 0:
-        return best
-    # The requests' own tokens are the first entry. Sorting, which begins with the smallest, leaves it there: all is
-    # negative, it is at least 1, and survival is below 1.
-    tokens = np.empty(1 + survival.size, np.float32)
-    tokens[0] = -requests
-    np.negative(survival.ravel(), out=tokens[1:])
-    table, scales, draft_ms = tables.draft_steps(requests, room)
-    for depth in range(1, max_depth + 1):
-        ordered = tokens[: 1 + depth * requests].copy()
-        ordered.sort()
-        # a slot that may not be used adds rows and no tokens: never better than the one before it
-        rates = ordered.cumsum()[1 : room + 1]
-        rates /= table[: len(rates)] + draft_ms[depth] / scales[depth]
-        count = int(rates.argmin())
-        rate = -float(rates[count]) / scales[depth]
-        if rate > best.rate and ordered[1] < 0:
-            best = DraftBudget(count + 1, depth, -float(ordered[count + 1]), rate, best.off_rate)
-    return best
+        return DraftBudget(0, 0, 0.0, 0.0, off_rate)
+    count, depth, least, rate = decision.best_count(survival, *tables.draft_steps(requests, room))
+    return DraftBudget(count, depth, least, rate, off_rate)
 
 
 def share_budget(survival: NDArray[np.float32], budget: DraftBudget) -> NDArray[np.int64]:
@@ -62,10 +48,4 @@ def share_budget(survival: NDArray[np.float32], budget: DraftBudget) -> NDArray[
 
     Among equals the earlier position comes first, then the earlier request.
     """
-    slots = survival[: budget.depth]
-    depths = np.add.reduce(slots >= budget.least, axis=0, dtype=np.int64)
-    excess = int(depths.sum()) - budget.count
-    if excess:  # of those equal to the least; a request has one of them at most, since survival falls along it
-        ties = np.flatnonzero(slots == budget.least)[-excess:]
-        depths[ties % len(depths)] -= 1
-    return depths
+    return decision.share(survival, budget.depth, budget.least, budget.count)
