@@ -64,6 +64,7 @@ HALF = unclosed(text("s", "x"))
 HEAD, HEAD_G = (f'<{D}invoke name="{name}">\n' for name in "fg")
 WRAPPED = END + CLOSE + "x"
 CITY = "杭州 \u200d😀"
+QUOTED_END = json.dumps(f"a</{D}parameter><{D}parameter></{D}parameter> b", ensure_ascii=False)
 RAW = ' a\n"q"\\ <b> é😀 </｜DSML｜param '
 
 # name: (thinking, text, content, reasoning, calls)
@@ -127,6 +128,27 @@ TEXTS: dict[str, tuple[bool, str, str, str, tuple[ToolCall, ...]]] = {
         "",
         "",
         (a(as_json(WRAPPED)),),
+    ),
+    "tags in a string of JSON": (
+        False,
+        f"{OPEN}{invoke('f', value('s', as_json(WRAPPED + WRAPPED)), value('n', '5'))}{CLOSE}",
+        "",
+        "",
+        (a(f'{{"s": {as_json(WRAPPED + WRAPPED)}, "n": 5}}'),),
+    ),
+    "closing tag of a parameter in a string of JSON": (
+        False,
+        f"{OPEN}{invoke('f', value('s', QUOTED_END))}{CLOSE}",
+        "",
+        "",
+        (a(f'{{"s": {QUOTED_END}}}'),),
+    ),
+    "string of JSON never closed": (
+        False,
+        f"{OPEN}{invoke('f', value('s', '[' + chr(34) + 'x'), value('n', '5'))}{CLOSE}",
+        "",
+        "",
+        (a('{"s": "[\\"x", "n": 5}'),),
     ),
     "parameter never closed": (False, f"{OPEN}{HEAD}{HALF}", "", "", ()),
     "no string attribute": (
@@ -236,6 +258,20 @@ def test_a_cut_call_is_never_complete(name: str) -> None:
         if len(calls) > before:  # something closed it just now
             assert whole[:length].endswith((">", f"<{D}invoke", f"<{D}parameter"))
         before = len(calls)
+
+
+def test_where_a_grammar_says_what_content_is_nothing_in_it_is_markup() -> None:
+    content = json.dumps({"a": f"<think></think><｜User｜>\n\n{OPEN}{A}{CLOSE}"}, ensure_ascii=False)
+    calls = f"\n\n{OPEN}{A}{CLOSE}"
+    for whole, expected in (
+        (f"r</think>{content}", Answer(content, "r", ())),
+        (f"r</think>\n {content}", Answer(f"\n {content}", "r", ())),
+        (f"r</think>{calls}", Answer("", "r", (BOTH[0],))),
+    ):
+        for cut in range(len(whole) + 1):
+            parser = OutputParser(True, True, literal=True)
+            deltas = parser.feed(whole[:cut]) + parser.feed(whole[cut:]) + parser.finish(truncated=False)
+            assert collect(deltas) == expected
 
 
 def test_without_tools_their_markup_is_content() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from outrider.server.call_grammar import OPENING_TAG, PLAIN, call_rules, quoted
 from outrider.server.chat_request import ChatCompletionRequest
 from outrider.server.errors import invalid
-from outrider.server.grammar import Grammar, json_rule
+from outrider.server.grammar import Grammar, check_schema, json_rule
 from outrider.text.protocol import DSML, THINK_END
 
 _SCHEMA_FIELD = "response_format.json_schema.schema"
@@ -37,6 +37,7 @@ def answer_grammar(
         parts.append(_calls(body, tools, forced))
         answers.append("calls")
     if schema is not None and not forced:
+        check_schema(schema, _SCHEMA_FIELD)
         parts.append(Grammar(f"json: {json_rule(schema)}", ((_SCHEMA_FIELD, schema),)))
         answers.append("json")
     if not forced and schema is None:

@@ -10,6 +10,7 @@ from llguidance import LLMatcher
 from torch import Tensor
 
 from outrider.sampling.constraints import MaskError
+from outrider.server.grammar_compiler import error_line
 
 
 class GrammarMask:
@@ -61,10 +62,3 @@ class GrammarMask:
             raise MaskError(f"the grammar cannot go on: {error_line(self._matcher)}")
         bytes_ = np.unpackbits(np.frombuffer(bits, np.uint8), count=self._vocab_size, bitorder="little")
         return torch.from_numpy(bytes_).view(torch.bool)
-
-
-def error_line(matcher: LLMatcher) -> str:
-    """What is wrong with it, in one line."""
-    text = matcher.get_error().partition("\n   1 |")[0].partition("<backtrace>")[0]
-    text = text.rpartition("failed to compile JSON schema: ")[2]
-    return " ".join(text.replace("<non-verbose/>", "").split())[:300]

@@ -1,28 +1,29 @@
 """Compiles grammars for the model's vocabulary, beside the event loop and the engine.
 
-A grammar is bounded in size before it is compiled (`grammar.py`), in work by llguidance's own limits, and in the time
-that a request waits for it. llguidance lets other threads run while it compiles.
+A grammar is bounded in size before it is compiled (`grammar.py`), and in time by a process that tries it first
+(`grammar_trial.py`); llguidance lets other threads run while it compiles.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher
 
 from outrider.config import ModelConfig
-from outrider.server.errors import invalid
+from outrider.server.errors import OVERLOADED, ApiError, invalid
 from outrider.server.grammar import Grammar, json_rule
-from outrider.server.grammar_mask import GrammarMask, error_line
-from outrider.text.encoding import ChatPrompt
-from outrider.text.protocol import DSML
+from outrider.server.grammar_compiler import GrammarCompiler
+from outrider.server.grammar_mask import GrammarMask
+from outrider.server.grammar_trial import GrammarTrial
 from outrider.text.tokenizer import Tokenizer
 
 MAX_TEXT = 256 << 10  # characters of a grammar
-COMPILE_SECONDS = 5.0
+COMPILE_SECONDS = 3.0
+_WAIT_SECONDS = 30.0  # for other grammars, and for its own
 _KEPT = 64  # compiled grammars
 _WORKERS = 2
 
@@ -31,18 +32,14 @@ class Grammars:
     """The grammars of one model."""
 
     def __init__(self, tokenizer: Tokenizer, config: ModelConfig, *, seconds: float = COMPILE_SECONDS) -> None:
-        """seconds: how long a request waits for its grammar."""
+        """seconds: how long a grammar may take to compile."""
         self._config = config
-        self._seconds = seconds
-        self._vocabulary = LLTokenizer(
-            TokenizerWrapper(_Vocabulary(tokenizer, config)), n_vocab=config.vocab_size, eos_token=config.eos_token_id
-        )
-        # what one step may cost is bounded too: other requests wait for it
-        self._limits = LLParserLimits(
-            step_lexer_fuel=50_000, step_max_items=20_000, max_lexer_states=50_000, verbose_errors=False
-        )
+        self._compiler = GrammarCompiler(tokenizer, config)
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="outrider-grammar")
+        self._trials: SimpleQueue[GrammarTrial] = SimpleQueue()
+        for _ in range(_WORKERS):
+            self._trials.put(GrammarTrial(tokenizer, config, seconds))
 
     async def masks(self, grammar: Grammar, count: int) -> list[GrammarMask]:
         """One for each of `count` continuations. Raises ApiError, which names the field, for what cannot be served."""
@@ -60,43 +57,24 @@ class Grammars:
     async def _compile_beside(self, grammar: Grammar, field: str) -> LLMatcher:
         compiling = asyncio.get_running_loop().run_in_executor(self._workers, self._compile, grammar, field)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(_WAIT_SECONDS):
                 return await compiling
         except TimeoutError:
-            raise invalid(field, f"its grammar was not ready within {self._seconds:g} s") from None
+            raise ApiError(
+                429,
+                f"the server is busy with other grammars; this one was not ready within {_WAIT_SECONDS:g} s",
+                kind=OVERLOADED,
+                code="queue_full",
+                headers={"Retry-After": "1"},
+            ) from None
 
     def _compile(self, grammar: Grammar, field: str) -> LLMatcher:
-        matcher = self._matcher(grammar.text)
-        if matcher.is_error():
-            for part, schema in grammar.schemas:
-                alone = self._matcher(f"start: {json_rule(schema)}")
-                if alone.is_error():
-                    raise invalid(part, error_line(alone))
-            raise invalid(field, error_line(matcher))
-        first = matcher.deep_copy()
-        first.compute_bitmask()
-        if first.is_error():
-            raise invalid(field, f"no answer can follow it ({error_line(first)})")
-        return matcher
-
-    def _matcher(self, text: str) -> LLMatcher:
-        return LLMatcher(self._vocabulary, text, limits=self._limits, log_level=0)
-
-
-class _Vocabulary:
-    """What llguidance wants to know of a tokenizer. In a grammar's eyes `｜DSML｜` is text, other added tokens are not.
-
-    Where a grammar leaves no choice it asks for the tokens that the text would be encoded as.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, config: ModelConfig) -> None:
-        self.bos_token_id = config.bos_token_id
-        self.eos_token_id = config.eos_token_id
-        self.tokens = [tokenizer.token_bytes(token) for token in range(config.vocab_size)]
-        dsml = DSML.encode()
-        self.special_token_ids = [token for token in tokenizer.added_token_ids if self.tokens[token] != dsml]
-        self._tokenizer = tokenizer
-
-    def __call__(self, text: str) -> list[int]:
-        spans = tuple(match.span() for match in re.finditer(DSML, text))
-        return self._tokenizer.encode_prompt(ChatPrompt(text, spans, starts_in_reasoning=False))
+        parts = [(part, f"start: {json_rule(schema)}") for part, schema in grammar.schemas]
+        trial = self._trials.get()
+        try:
+            problem = trial.problem(grammar.text, parts, field)
+        finally:
+            self._trials.put(trial)
+        if problem is not None:
+            raise invalid(*problem)
+        return self._compiler.matcher(grammar.text)

@@ -5,7 +5,8 @@ r"""Reads one call, from behind its opening tag to behind its closing one, and w
     </｜DSML｜invoke>
 
 string="true": the value is text as it stands, and its pieces are given out while it grows. Otherwise it is JSON, given
-out when it is complete; what is no JSON after all (or has no `string`) is given out as text.
+out when it is complete; what is no JSON after all (or has no `string`) is given out as text. A tag inside a string of
+that JSON is part of it, unless a line ends behind the tag: no JSON string has a line end, and real tags do.
 
 Malformed calls: the next parameter ends one that was not closed; `</invoke>`, the end of the block or the next invoke
 do so too, unless `</parameter>` comes before any other parameter (then they are part of the value, as for DeepSeek's
@@ -126,6 +127,12 @@ class ToolCallReader:
             certain = _certain(buffer)
             self._take_value(buffer[:certain], deltas)
             return buffer[certain:]
+        if not self._is_text and _in_open_string("".join(self._value) + buffer[: mark.start()]):
+            if mark.end() == len(buffer):
+                return buffer
+            if buffer[mark.end()] != "\n":
+                self._take_value(buffer[: mark.end()], deltas)
+                return buffer[mark.end() :]
         end = mark if mark[0] in (_PARAMETER, _PARAMETER_END) else _VALUE_END.search(buffer, mark.end())
         if end is None:
             certain = _certain(buffer[: mark.start()])
@@ -192,6 +199,17 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _in_open_string(text: str) -> bool:
+    """Whether it is the beginning of JSON and ends inside a string."""
+    try:
+        json.loads(text, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        return error.msg.startswith("Unterminated string")
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _object(text: str) -> dict[str, Any] | None:
