@@ -28,7 +28,7 @@ from training.sinkhorn import sinkhorn, sinkhorn_reference
 from training import evaluate as evaluation
 
 TEXT_WEIGHTS = {
-    "gsm8k": 1.2, "gsm8k_chat": 0.8, "pydocs": 13.0, "stdlib": 9.0, "sympy": 4.0, "numpy": 3.0, "networkx": 2.5,
+    "gsm8k": 0.6, "gsm8k_chat": 0.4, "pydocs": 13.0, "stdlib": 9.0, "sympy": 4.0, "numpy": 3.0, "networkx": 2.5,
     "postgres": 7.0, "rust": 4.5, "node": 3.0, "wordnet": 3.0,
 }  # fmt: skip
 FINISH_SYNTHETIC = 0.7
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--length", type=int, default=1024)
     p.add_argument("--long-rows", type=int, default=16)
     p.add_argument("--long-length", type=int, default=4096)
-    p.add_argument("--synthetic-share", type=float, default=0.58)
+    p.add_argument("--synthetic-share", type=float, default=0.66)
     p.add_argument("--synthetic-tokens", type=int, default=360_000_000)
     p.add_argument("--synthetic-chunk", type=int, default=10_000_000)
     p.add_argument("--processes", type=int, default=8)
