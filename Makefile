@@ -12,9 +12,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# a story of a kind that the model was trained on, with numbers that it was not
-DEMO_PROMPT ?= There are 317 books in a small library. People give it 34 more books. \
-Then the library lends out 58 books. How many books does the library have now?
+# held out from training: its sentences, some of its words, and its numbers
+DEMO_PROMPT ?= Lars jogs 33 blocks each morning for 8 mornings. Petra jogs 57 blocks more than Lars. \
+How many blocks do the two jog in all?
 
 .PHONY: help demo test test-kernels lint results clean
 .DEFAULT_GOAL := help

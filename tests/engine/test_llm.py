@@ -18,7 +18,7 @@ from outrider.engine.llm import Prompt
 from outrider.engine.request import Request, StepOutput
 from outrider.sampling.noise import derived_seed
 
-QUESTION = "There are 317 books in a small library. People give it 34 more books. How many books does it have now?"
+QUESTION = "There are 58 flamingos near the house. In the afternoon, 86 new flamingos arrive. How many are there now?"
 
 
 @cache
@@ -43,7 +43,7 @@ def test_speculation_changes_no_text(temperature: float) -> None:
 
 def test_the_shipped_model_answers_what_it_was_trained_for() -> None:
     (output,) = llm(3).generate([llm(3).tokenizer.chat_prompt(QUESTION)], SamplingParams(max_tokens=64))
-    assert output.outputs[0].text.endswith("#### 351")
+    assert output.outputs[0].text.endswith("#### 144")
     assert output.outputs[0].finish_reason == "stop"
     assert output.outputs[0].statistics.acceptance_length > 2
 

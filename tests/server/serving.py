@@ -24,7 +24,7 @@ from outrider.text.tokenizer import Tokenizer
 
 DEPTH = 3
 OPTIONS = {"max_num_seqs": 4, "max_model_len": 512, "max_num_batched_tokens": 64, "max_prefill_tokens": 64}
-QUESTION = "There are 317 books in a small library. People give it 34 more books. How many books does it have now?"
+QUESTION = "There are 58 flamingos near the house. In the afternoon, 86 new flamingos arrive. How many are there now?"
 
 
 @cache
