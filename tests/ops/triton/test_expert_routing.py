@@ -59,7 +59,8 @@ def test_scores_against_float64(device: str) -> None:
     shares = route_tokens(logits, torch.zeros(2, device=device), 2, 1.0, rows([True] * 10, device)).shares.cpu()
     scores = torch.log1p(torch.exp(-x.double().abs())).add(x.double().clamp_min(0)).sqrt()
     expected = scores / (scores + np.log(2.0) ** 0.5)
-    assert torch.allclose(shares[:, 0].double(), expected, rtol=5e-7, atol=0)
+    rounding = (5.0 + x.double().abs()) * 2.0**-23  # of the exponent that a GPU's exp2 is given
+    assert bool(((shares[:, 0].double() - expected).abs() <= rounding * expected).all())
 
 
 def test_equal_scores_go_to_the_lowest_id(device: str) -> None:

@@ -27,9 +27,6 @@ _GFX9_MAX_WAVES = 8
 _SM_REGISTERS = 65536
 _SM_MAX_THREADS = 2048
 _SM_MAX_PROGRAMS = 32
-_SAVED_BYTES = 64
-"""A lane, on CUDA: attention fills the register file and puts a few addresses away before its loop, which reads none of
-them back (benchmarks/notes.md)."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,7 @@ def compile_all(target: Architecture, *, every: bool) -> Iterator[tuple[Build, C
 def over_budget(build: Build, cost: Cost, target: Architecture) -> list[str]:
     """What a build has beyond its budget, or lacks, in words; empty if nothing."""
     problems = []
-    if cost.scratch_bytes > (_SAVED_BYTES if target.backend == "cuda" else 0) or (
-        cost.spilled_registers and target.backend == "hip"
-    ):
+    if cost.scratch_bytes > build.spilled_bytes or (cost.spilled_registers and target.backend == "hip"):
         problems.append(f"spills {cost.spilled_registers} registers, {cost.scratch_bytes} bytes of private memory")
     if cost.lds_bytes > target.lds_bytes:
         problems.append(f"needs {cost.lds_bytes} bytes of shared memory, {target.name} has {target.lds_bytes}")

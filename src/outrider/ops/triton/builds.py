@@ -76,7 +76,8 @@ _ALIGNED = {
 
 @dataclass(frozen=True)
 class Build:
-    """One kernel with one set of constants. `matrix`: it must use the matrix instructions of the architecture."""
+    """One kernel with one set of constants. `matrix`: it must use the matrix instructions of the architecture;
+    `spilled_bytes`: what a lane may put aside."""
 
     label: str
     kernel: Any
@@ -85,6 +86,7 @@ class Build:
     num_stages: int = 1
     matrix: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    spilled_bytes: int = 0
 
     def signature(self) -> dict[str, str]:
         """Type of every argument, as the compiler names them; offsets that can pass 2^31 are int64 in the kernels."""
@@ -179,6 +181,7 @@ def _gathered(target: Architecture, name: str) -> Build:
         tiles.num_warps,
         tiles.num_stages,
         matrix=True,
+        spilled_bytes=tiles.spilled_bytes,
     )
 
 
@@ -198,6 +201,7 @@ def _paged(target: Architecture, name: str, ratio: int, *, listed: bool) -> Buil
         tiles.num_warps,
         tiles.num_stages,
         matrix=True,
+        spilled_bytes=tiles.spilled_bytes,
     )
 
 
