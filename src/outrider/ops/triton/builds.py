@@ -43,7 +43,8 @@ from outrider.ops.triton.sampling import PART as SAMPLING_PART
 from outrider.ops.triton.scaled_linear import scaled_linear_kernel
 from outrider.ops.triton.splits import merge_kernel
 from outrider.ops.triton.stage_inputs import COLUMNS, stage_inputs_kernel
-from outrider.ops.triton.topk_swa import combine_kernel
+from outrider.ops.triton.topk_swa import WARPS as COMBINE_WARPS
+from outrider.ops.triton.topk_swa import body_width, combine_kernel
 from outrider.platforms.architectures import Architecture
 from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, expert_tiles, indexer_tiles, linear_tiles
 
@@ -112,7 +113,7 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     """The builds of an architecture: one configuration a kernel, or with `every` all that a V4 model launches."""
     fp8, ptx = FORMATS[target.fp8], target.backend == "cuda"
     for shape, topk in (("flash", 512), ("pro", 1024)) if every else (("flash", 512),):
-        yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=4)
+        yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=COMBINE_WARPS)
     for name in ("plain", fp8):
         yield Build(f"gather_rows {name}", gather_rows_kernel, _rows(name) | {"BLOCK_N": 16, "PTX": ptx}, num_warps=8)
         yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
@@ -140,7 +141,7 @@ def _rows(name: str) -> dict[str, object]:
 
 
 def _combine(topk: int) -> dict[str, object]:
-    return {"WIDTH": topk + 128, "SEARCH_STEPS": 7, "ROWS": 4, "COLUMNS": 128}
+    return {"WIDTH": topk + 128, "BODY": body_width(topk + 128), "SEARCH_STEPS": 7, "ROWS": 4, "COLUMNS": 128}
 
 
 def _insert(name: str, *, round_trip: bool) -> dict[str, object]:
