@@ -29,7 +29,6 @@ from outrider.engine.loading import load_tokenizer
 from outrider.server.grammar import json_rule
 from outrider.server.grammar_compiler import GrammarCompiler
 from outrider.server.grammar_mask import GrammarMask
-from outrider.text.encoding import ChatPrompt
 from outrider.text.tokenizer import Tokenizer
 
 V4_VOCAB_SIZE = 129_280

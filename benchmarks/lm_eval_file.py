@@ -60,7 +60,9 @@ def ask_with_harness(lm_eval: Path, folder: Path) -> tuple[float, list[str]]:
 def ask_with_outrider(folder: Path) -> tuple[float, list[str]]:
     command = [sys.executable, "-m", "outrider", "eval", "gsm8k_test.jsonl", "--examples", "gsm8k_train.jsonl"]
     command += ["--arms", "off", "--shots", str(SHOTS), "--max-model-len", str(MAX_MODEL_LEN)]
-    subprocess.run([*command, "--records", "records.jsonl", "--json"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [*command, "--records", "records.jsonl", "--json"], cwd=folder, stdout=subprocess.DEVNULL, check=True
+    )
     rows = [json.loads(line) for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
     answers = [row["text"] for row in sorted(rows, key=lambda row: row["index"])]
     return sum(row["strict"] for row in rows) / len(rows), answers
