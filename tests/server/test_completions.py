@@ -58,6 +58,17 @@ def test_a_stream_adds_up_to_the_answer(api: Api) -> None:
             assert [value for c in own for value in c["logprobs"][field]] == values
 
 
+def test_usage_is_told_as_it_grows_when_that_is_asked_for(api: Api) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "ignore_eos": True, "stop": None}
+    events = api.stream(PATH, {**body, "stream_options": options})
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    assert counts == sorted(counts) and counts[0] < counts[-1] == 12
+    assert {event["usage"]["prompt_tokens"] for event in events} == {events[-1]["usage"]["prompt_tokens"]}
+    options["include_usage"] = False
+    assert not any("usage" in event for event in api.stream(PATH, {**body, "stream_options": options}))
+
+
 def test_the_seed_of_a_choice_repeats_it_alone(api: Api) -> None:
     body = {"prompt": PROMPT, "max_tokens": 10, "temperature": 1.0}
     choices = completion(api, **body, n=3)["choices"]

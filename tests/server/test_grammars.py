@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.server.serving import Api, serving
+from tests.server.serving import Api, serving, shipped
+from torch import Tensor
+
+from outrider.server import grammars
+from outrider.server.call_grammar import OPENING_TAG
+from outrider.server.grammar_mask import GrammarMask
+from outrider.text.encoding import ChatPrompt
+from outrider.text.protocol import DSML
 
 CHAT = "/v1/chat/completions"
 ASKED = [{"role": "user", "content": "How many books are there?"}]
@@ -60,6 +68,51 @@ def test_a_forced_call_parses_and_is_the_same_without_speculation() -> None:
         (call,) = calls[0]
         arguments = json.loads(call["arguments"])
         assert call["name"] == "add" and len(arguments["to"]) <= 9 and 0 <= arguments["n"] <= 99
+
+
+class BeginsACall(GrammarMask):
+    """The grammar's mask, narrowed to one token where the model has to say a few words and open a block of calls."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        begin = "Yes.\n\n" + OPENING_TAG
+        at = begin.index(DSML)
+        prompt = ChatPrompt(begin, ((at, at + len(DSML)),), starts_in_reasoning=False)
+        self._script = shipped()[1].encode_prompt(prompt)
+        self._said = 0
+
+    def allowed(self, drafts: Sequence[int]) -> Tensor | None:
+        found = super().allowed(drafts)
+        place = self._said + len(drafts)
+        if found is None or place >= len(self._script):
+            return found
+        assert found[self._script[place]], "the grammar does not let a call begin"
+        only = found.new_zeros(found.shape)
+        only[self._script[place]] = True
+        return only
+
+    def accept(self, token_ids: Sequence[int]) -> None:
+        super().accept(token_ids)
+        self._said += len(token_ids)
+
+
+def test_a_call_that_the_model_begins_itself_follows_a_strict_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tool_choice` auto: a few words first."""
+    monkeypatch.setattr(grammars, "GrammarMask", BeginsACall)
+    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    with serving(engine_options={"max_model_len": 1024}) as api:
+        messages = []
+        for speculation in ("auto", "off"):
+            body = {"messages": ASKED, "tools": strict, "temperature": 1, "seed": 3, "speculation": speculation}
+            found = api.post(CHAT, {**body, "parallel_tool_calls": False}).json()["choices"][0]
+            assert found["finish_reason"] == "tool_calls"
+            (call,) = found["message"]["tool_calls"]
+            messages.append((found["message"]["content"], call["function"]))
+        assert messages[0] == messages[1]
+        content, function = messages[0]
+        arguments = json.loads(function["arguments"])
+        assert content == "Yes." and function["name"] == "add" and set(arguments) == {"to", "n"}
+        assert len(arguments["to"]) <= 9 and type(arguments["n"]) is int and 0 <= arguments["n"] <= 99
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from tests.tiny import tiny_config
 from tests.tiny_tokenizer import tiny_tokenizer
 
 from outrider.config import parse_model_config
+from outrider.text import json_value
 from outrider.text.answer import Answer, ToolCall, collect
 from outrider.text.deltas import Content, Delta, Reasoning, ToolCallArguments, ToolCallEnd, ToolCallStart
 from outrider.text.encoding import encode_chat
+from outrider.text.json_value import JsonValue
 from outrider.text.output_parser import OutputParser
 from outrider.text.protocol import EOS
 from outrider.text.tokenizer import IncrementalDetokenizer, Tokenizer
+from outrider.text.tool_call import ToolCallReader
 
 D = "｜DSML｜"
 OPEN, CLOSE, END = f"<{D}tool_calls>\n", f"</{D}tool_calls>", f"</{D}invoke>\n"
@@ -380,3 +384,58 @@ def test_time_grows_with_the_length_alone() -> None:
         pieces = [whole[i : i + 4] for i in range(0, len(whole), 4)]
         (call,) = collect(stream(pieces, thinking=False)).tool_calls
         assert json.loads(call.arguments) == {"s": long}
+
+
+@pytest.mark.parametrize("piece", [4, 10**9])
+def test_tags_in_one_long_string_are_each_read_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work: characters that the reader of JSON looked at, and those of the buffers that were searched for tags."""
+    looked, searched = 0, 0
+    end, in_value = json_value._end, ToolCallReader._in_value
+
+    def counting_end(pattern: Any, text: str, at: int) -> int:
+        nonlocal looked
+        found = end(pattern, text, at)
+        looked += found - at
+        return found
+
+    def counting_in_value(self: ToolCallReader, buffer: str, deltas: list[Delta]) -> str:
+        nonlocal searched
+        searched += len(buffer)
+        return in_value(self, buffer, deltas)
+
+    monkeypatch.setattr(json_value, "_end", counting_end)
+    monkeypatch.setattr(ToolCallReader, "_in_value", counting_in_value)
+    work = []
+    for count in (500, 1000, 2000):
+        looked = searched = 0
+        tags = f"a</{D}parameter> b" * count
+        whole = f"{OPEN}{invoke('f', value('s', json.dumps([tags], ensure_ascii=False)))}{CLOSE}"
+        (call,) = collect(
+            stream([whole[i : i + piece] for i in range(0, len(whole), piece)], thinking=False)
+        ).tool_calls
+        assert json.loads(call.arguments) == {"s": [tags]}
+        assert looked <= len(whole)
+        work.append(searched)
+    assert work[1] < 2.2 * work[0] and work[2] < 2.2 * work[1]
+
+
+@given(JSON.map(lambda value: json.dumps(value, ensure_ascii=False)), st.data())
+def test_where_a_json_text_is_inside_a_string(whole: str, data: st.DataObject) -> None:
+    """Against json's own complaint; no cut in the middle of an escape, a number or a word."""
+    value = JsonValue()
+    begin = 0
+    for cut in sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4))):
+        if re.search(r"\\(u[0-9a-f]{0,3})?$|[a-z0-9.+-]$", whole[:cut]):
+            continue
+        value.append(whole[begin:cut])
+        begin = cut
+        message = ""
+        try:
+            json.loads(whole[:cut])
+        except json.JSONDecodeError as error:
+            message = error.msg
+        assert value.ends_in_string() == message.startswith("Unterminated string")
+    value.append(whole[begin:])
+    assert value.text() == whole and not value.ends_in_string()
+    value.append(' yes "')
+    assert not value.ends_in_string()

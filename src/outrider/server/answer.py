@@ -27,13 +27,17 @@ class Envelope:
             "model": fields.model or served.name,
             "system_fingerprint": f"outrider-{VERSION}",
         }
-        self.wants_usage = bool(fields.stream_options and fields.stream_options.include_usage)
+        options = fields.stream_options
+        self.wants_usage = bool(options and options.include_usage)
+        self._wants_usage_so_far = bool(options and options.include_usage and options.continuous_usage_stats)
         self.completion_tokens = 0
         self.reasoning_tokens = 0
 
     def chunk(self, kind: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """An event of a stream. Clients that asked for usage find the field in every one, null until the last."""
-        return {**self._frame, "object": kind, "choices": choices, **({"usage": None} if self.wants_usage else {})}
+        """An event of a stream. Clients that asked for usage find the field in every one, null until the last unless
+        they want it as it grows."""
+        usage = {"usage": self._usage() if self._wants_usage_so_far else None} if self.wants_usage else {}
+        return {**self._frame, "object": kind, "choices": choices, **usage}
 
     def usage_chunk(self, kind: str) -> dict[str, Any]:
         return {**self.chunk(kind, []), "usage": self._usage()}

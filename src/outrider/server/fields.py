@@ -34,6 +34,7 @@ class ApiModel(BaseModel):
 
 class StreamOptions(ApiModel):
     include_usage: bool = False
+    continuous_usage_stats: bool = False  # vLLM's: with include_usage, every event has the usage so far
     include_drafts: Annotated[
         bool,
         Field(description="This server's own: every choice says in `drafted` whether its text had been drafted."),

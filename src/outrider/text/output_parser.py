@@ -29,6 +29,7 @@ _TAG_BEGUN = re.compile(rf"</?{DSML}[^<>\n]{{0,256}}")
 _INVOKE = re.compile(rf'<{DSML}invoke +name="([^"<>\n]*)" *(/?)>')
 _MARKS = (THINK, THINK_END, f"<{DSML}", f"</{DSML}")
 _LONGEST_TAG = 300  # characters, with room to spare: what may have to be held back
+_PIECE = 4096  # characters
 
 
 class _Kind(Enum):
@@ -66,8 +67,9 @@ class OutputParser:
 
     def feed(self, text: str) -> list[Delta]:
         """What this piece of text completes; [] while it may still be the start of markup."""
-        self._buffer += text
-        self._advance()
+        for at in range(0, len(text), _PIECE):  # reading copies what is left of the buffer at every mark
+            self._buffer += text[at : at + _PIECE]
+            self._advance()
         return self._taken()
 
     def finish(self, truncated: bool) -> list[Delta]:

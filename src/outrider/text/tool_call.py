@@ -22,6 +22,7 @@ import re
 from typing import Any, NoReturn
 
 from outrider.text.deltas import Delta, ToolCallArguments, ToolCallEnd, ToolCallStart
+from outrider.text.json_value import JsonValue
 from outrider.text.protocol import DSML
 
 _PARAMETER = f"<{DSML}parameter"
@@ -52,7 +53,7 @@ class ToolCallReader:
         self._parameter: str | None = None
         self._is_text = False
         self._ignored = False  # a parameter of a name that was there before
-        self._value: list[str] = []  # of a JSON parameter, read so far
+        self._value = JsonValue()  # of a JSON parameter, read so far
         if name:
             deltas.append(ToolCallStart(index, name))
             deltas.append(ToolCallArguments(index, "{"))
@@ -127,12 +128,17 @@ class ToolCallReader:
             certain = _certain(buffer)
             self._take_value(buffer[:certain], deltas)
             return buffer[certain:]
-        if not self._is_text and _in_open_string("".join(self._value) + buffer[: mark.start()]):
-            if mark.end() == len(buffer):
-                return buffer
-            if buffer[mark.end()] != "\n":
-                self._take_value(buffer[: mark.end()], deltas)
-                return buffer[mark.end() :]
+        if not self._is_text:
+            before = buffer[: mark.start()].removesuffix("\n")
+            if before:
+                self._take_value(before, deltas)
+                return buffer[len(before) :]
+            if mark.start() == 0 and self._value.ends_in_string():
+                if mark.end() == len(buffer):
+                    return buffer
+                if buffer[mark.end()] != "\n":
+                    self._take_value(mark[0], deltas)
+                    return buffer[mark.end() :]
         end = mark if mark[0] in (_PARAMETER, _PARAMETER_END) else _VALUE_END.search(buffer, mark.end())
         if end is None:
             certain = _certain(buffer[: mark.start()])
@@ -153,7 +159,7 @@ class ToolCallReader:
             self._give(_json(text)[1:-1], deltas)
 
     def _end_value(self, deltas: list[Delta]) -> None:
-        value, self._value, self._parameter = "".join(self._value), [], None
+        value, self._value, self._parameter = self._value.text(), JsonValue(), None
         if not self._ignored:
             self._give('"' if self._is_text else value if _is_json(value) else _json(value), deltas)
 
@@ -199,17 +205,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _in_open_string(text: str) -> bool:
-    """Whether it is the beginning of JSON and ends inside a string."""
-    try:
-        json.loads(text, parse_constant=_no_number)
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
-    except (ValueError, RecursionError):
-        pass
-    return False
 
 
 def _object(text: str) -> dict[str, Any] | None:
