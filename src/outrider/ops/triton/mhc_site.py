@@ -245,24 +245,7 @@ def _launch(
         return out, rows
     y, old_post, old_comb = (streams, post, comb) if written is None else (x.contiguous() for x in written)
     partial = torch.empty(SPLITS, tokens, _MIX_ROWS.value, device=streams.device)
-    block_t = 16 if tokens <= _FEW_TOKENS or streams.device.type == "cpu" else 64
-    mix_kernel[(triton.cdiv(tokens, block_t), SPLITS)](
-        streams,
-        out,
-        y,
-        old_post,
-        old_comb,
-        weights.fn,
-        partial,
-        tokens,
-        width,
-        mix_rows,
-        WRITE=written is not None,
-        BLOCK_T=block_t,
-        BLOCK_D=MIX_COLUMNS,
-        num_warps=MIX_WARPS,
-        **OPTIONS,
-    )
+    launch_mix(streams, out, (y, old_post, old_comb), weights.fn, partial, write=written is not None)
     block = max(128, triton.next_power_of_2(width))
     site_kernel[(tokens,)](
         out,
@@ -285,6 +268,39 @@ def _launch(
         **OPTIONS,
     )
     return out, rows
+
+
+def launch_mix(
+    streams: Tensor,
+    out: Tensor,
+    written: tuple[Tensor, Tensor, Tensor],
+    fn: Tensor,
+    partial: Tensor,
+    *,
+    write: bool,
+    tokens_at_once: int = 0,
+    columns: int = MIX_COLUMNS,
+    num_warps: int = MIX_WARPS,
+) -> None:
+    """The first launch. `tokens_at_once`: 0 chooses by the number of tokens; a benchmark asks for other tiles."""
+    tokens, _, width = streams.shape
+    few = tokens <= _FEW_TOKENS or streams.device.type == "cpu"
+    block_t = tokens_at_once or (16 if few else 64)
+    mix_kernel[(triton.cdiv(tokens, block_t), SPLITS)](
+        streams,
+        out,
+        *written,
+        fn,
+        partial,
+        tokens,
+        width,
+        fn.shape[0],
+        WRITE=write,
+        BLOCK_T=block_t,
+        BLOCK_D=columns,
+        num_warps=num_warps,
+        **OPTIONS,
+    )
 
 
 def warps_for_site(block: int) -> int:
