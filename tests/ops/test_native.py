@@ -94,10 +94,19 @@ def same_bits(actual: Tensor, expected: Tensor) -> bool:
 def test_backends_says_what_is_bound() -> None:
     kinds = ops.backends()
     assert {name for name, kind in kinds.items() if kind != "native"} == WITHOUT_A_KERNEL | ON_A_GPU
-    on_gpu = "triton" if torch.cuda.is_available() else "reference"
-    assert {kinds[name] for name in ON_A_GPU} == {on_gpu}
-    assert {kinds[name] for name in WITHOUT_A_KERNEL} == {"reference"}
+    assert {kinds[name] for name in ON_A_GPU | WITHOUT_A_KERNEL} == {"reference"}
     assert kinds["Linear"] == "native"
+    on_gpu = ops.backends(torch.device("cuda"))
+    assert on_gpu.keys() == kinds.keys() and "native" not in on_gpu.values()
+    expected = ON_A_GPU if torch.cuda.is_available() else set()
+    assert {name for name, kind in on_gpu.items() if kind == "triton"} == expected
+
+
+def test_backends_in_one_line() -> None:
+    line = ops.describe_backends()
+    assert line.startswith("ops on cpu: native: ") and "; reference: " in line and "\n" not in line
+    named = {word for part in line.removeprefix("ops on cpu: ").split("; ") for word in part.split()[1:]}
+    assert named == ops.backends().keys()
 
 
 RUN_WITHOUT_NUMBA = """

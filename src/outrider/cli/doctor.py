@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -29,7 +28,7 @@ def doctor(self_test: bool, json_output: bool) -> None:
         "gpus": [_gpu(index) for index in range(torch.cuda.device_count())],
         "available_memory": available_memory(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": ops.backends(),
+        "backends": {str(device): ops.backends(device) for device in _devices()},
     }
     if not json_output:
         _show(found)
@@ -44,6 +43,11 @@ def doctor(self_test: bool, json_output: bool) -> None:
         print(json.dumps({**found, "checks": [asdict(check) for check in checks], "ok": not failed}))
     if failed:
         raise typer.Exit(1)
+
+
+def _devices() -> list[torch.device]:
+    """The kinds of device that ops can run on here."""
+    return [torch.device(kind) for kind in ("cpu", *(("cuda",) if torch.cuda.is_available() else ()))]
 
 
 def platform_name() -> str:
@@ -80,12 +84,10 @@ def _show(found: dict[str, Any]) -> None:
         print(f"FP8       {Fp8Dialect.OCP.value}, as checkpoints store it; on the CPU rounded values lie in float32")
     print(f"memory    {'unknown' if memory is None else _gib(memory)} available")
     print("versions  " + ", ".join(f"{name} {number or '-'}" for name, number in found["packages"].items()))
-    by_backend: dict[str, list[str]] = defaultdict(list)
-    for op, backend in found["backends"].items():
-        by_backend[backend].append(op)
-    print("ops")
-    for backend, names in sorted(by_backend.items()):
-        print(f"  {backend:10} {' '.join(sorted(names))}")
+    for device in _devices():
+        print(f"ops on {device}")
+        for backend, names in ops.ops_by_backend(device).items():
+            print(f"  {backend:10} {' '.join(names)}")
 
 
 def _gib(size: int) -> str:

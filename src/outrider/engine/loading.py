@@ -99,6 +99,7 @@ def load_model(
     )
     plan.require_fit(str(checkpoint.folder))
     log.info("%s: %s", checkpoint.folder, plan.describe())
+    log.info(ops.describe_backends())
     with_drafter = speculative_config is not None
     names = [name for name in checkpoint.weight_names() if with_drafter or not name.startswith("mtp.")]
     numerics = numerics or Numerics()

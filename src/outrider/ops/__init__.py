@@ -1,8 +1,9 @@
 """Operations of the model: number formats, plain-torch references and kernels.
 
-The model is written against the names exported here. Each is bound once, when this module is imported: to a kernel of
-ops/native where numba is installed, to one of ops/triton where Triton and a GPU are there (CPU tensors then still go to
-the reference), else to the reference. `backends` tells which.
+The model is written against the names exported here. Each is bound once, when this module is imported, so that a call
+looks nothing up: to a kernel of ops/native where numba is installed, to one of ops/triton where Triton and a GPU are
+there, else to the reference. `backends` tells what serves a device; a model or machine that the kernels cannot serve is
+refused when it is loaded (engine/kernel_support.py).
 """
 
 import sys
@@ -102,6 +103,8 @@ if find_spec("triton") is not None and torch.cuda.is_available():
     from outrider.ops.triton.select_entries import select_entries
     from outrider.ops.triton.topk_swa import combine_topk_swa_indices
 
+_CPU = torch.device("cpu")
+
 __all__ = [
     "Draws",
     "EntryKeys",
@@ -178,12 +181,32 @@ def kernel_threads() -> AbstractContextManager[None]:
     return give_kernels_the_threads() if _native else nullcontext()
 
 
-def backends() -> dict[str, str]:
-    """Op name -> "native" (compiled, float32 on the CPU; anything else falls back), "triton" (on the GPU; CPU tensors
-    fall back) or "reference" (torch)."""
+def backends(device: torch.device = _CPU) -> dict[str, str]:
+    """Op name -> what computes it for tensors of `device`: "native" (compiled, float32 on the CPU), "triton" (on a GPU)
+    or "reference" (torch, anywhere).
+
+    An op of ops/native hands a GPU's tensors to its reference, one of ops/triton those of the CPU, so a device has one
+    kind of kernel.
+    """
+    kernels = "native" if device.type == "cpu" else "triton"
     exported = {name: getattr(sys.modules[__name__], name) for name in __all__}
     return {
-        name: next((b for b in ("native", "triton") if value.__module__.startswith(f"{__name__}.{b}.")), "reference")
+        name: kernels if value.__module__.startswith(f"{__name__}.{kernels}.") else "reference"
         for name, value in exported.items()
         if not (isinstance(value, type) and issubclass(value, tuple))
     }
+
+
+def describe_backends(device: torch.device = _CPU) -> str:
+    """`backends` in one line, by backend: "ops on cpu: native: Linear apply_rope ...; reference: ..."."""
+    return f"ops on {device}: " + "; ".join(
+        f"{backend}: {' '.join(names)}" for backend, names in ops_by_backend(device).items()
+    )
+
+
+def ops_by_backend(device: torch.device = _CPU) -> dict[str, list[str]]:
+    """Backend -> names of the ops that it serves on this device; both in alphabetical order."""
+    found: dict[str, list[str]] = {}
+    for op, backend in sorted(backends(device).items(), key=lambda pair: (pair[1], pair[0])):
+        found.setdefault(backend, []).append(op)
+    return found
