@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import torch
 
@@ -49,6 +50,7 @@ def architecture(name: str) -> Architecture:
     return found
 
 
+@cache
 def gpu_architecture(device: torch.device) -> Architecture:
     """Architecture of a CUDA or ROCm device (torch calls both "cuda"). ValueError for one without kernels."""
     properties = torch.cuda.get_device_properties(device)

@@ -28,7 +28,7 @@ from outrider.ops.triton.arithmetic import as_float32, cast_like
 from outrider.ops.triton.entry_rows import entry_format, index_key_format, store_entry
 from outrider.ops.triton.hadamard import hadamard
 from outrider.ops.triton.key_rows import key_arguments
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import has_kernels, launch
 from outrider.ops.triton.paged_attention import page_slots
 
 WINDOW_TILE = 8  # rows pooled at a time, at most; decides the bits of an entry
@@ -255,7 +255,9 @@ def _launch(
     tokens = values_gates.shape[0]
     if tokens == 0:
         return
-    compress_insert_kernel[(tokens,)](
+    launch(
+        compress_insert_kernel,
+        (tokens,),
         values_gates,
         ape.contiguous(),
         norm_weight,
@@ -281,7 +283,6 @@ def _launch(
         num_warps=warps_for(head_dim),
         **kernel_constants(head_dim, ratio, partial.per_page, overlap=overlap),
         **constants,
-        **OPTIONS,
     )
 
 

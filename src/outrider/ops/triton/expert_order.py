@@ -18,7 +18,7 @@ from torch import Tensor
 
 from outrider.ops.reference import expert_routing as reference
 from outrider.ops.reference.expert_routing import ExpertOrder, block_bound
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import has_kernels, launch, next_power_of_2
 
 PAIR_TILE = 2048
 """Most ids that a program reads at a time. Changes speed alone."""
@@ -76,20 +76,29 @@ def order_by_expert(selected: Tensor, experts: int, token_tile: int, *, pair_til
     sizes = (experts + 1, count, blocks, blocks)
     order = ExpertOrder(*(torch.empty(n, dtype=torch.int32, device=selected.device) for n in sizes))
     if pair_tile is None:
-        pair_tile = min(PAIR_TILE, max(32, triton.next_power_of_2(count)))
-    order_pairs_kernel[(experts + 1,)](
-        selected.contiguous(), order.offsets, order.pairs, count, experts, TILE=pair_tile, num_warps=4, **OPTIONS
+        pair_tile = min(PAIR_TILE, max(32, next_power_of_2(count)))
+    launch(
+        order_pairs_kernel,
+        (experts + 1,),
+        selected.contiguous(),
+        order.offsets,
+        order.pairs,
+        count,
+        experts,
+        TILE=pair_tile,
+        num_warps=4,
     )
     if blocks:
-        block_map_kernel[(1,)](
+        launch(
+            block_map_kernel,
+            (1,),
             order.offsets,
             order.block_experts,
             order.block_starts,
             experts,
             blocks,
             TOKEN_TILE=token_tile,
-            BLOCK_E=triton.next_power_of_2(experts),
+            BLOCK_E=next_power_of_2(experts),
             num_warps=4,
-            **OPTIONS,
         )
     return order

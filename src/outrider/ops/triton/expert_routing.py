@@ -17,7 +17,7 @@ from torch import Tensor
 from outrider.ops.reference import expert_routing as reference
 from outrider.ops.reference.expert_routing import Routes, check_router_logits, check_table
 from outrider.ops.reference.paged_attention import Queries
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import has_kernels, launch, next_power_of_2
 from outrider.ops.triton.radix_select import sortable
 
 _TERMS = tl.constexpr(8)
@@ -105,7 +105,9 @@ def route_tokens(router_logits: Tensor, bias: Tensor, topk: int, scaling: float,
         raise ValueError(f"gate.bias: {list(bias.shape)} {bias.dtype}, expected [{experts}] float32")
     routes = _empty(router_logits, topk)
     if tokens:
-        route_tokens_kernel[(tokens,)](
+        launch(
+            route_tokens_kernel,
+            (tokens,),
             router_logits.contiguous(),
             bias,
             queries.positions,
@@ -114,10 +116,9 @@ def route_tokens(router_logits: Tensor, bias: Tensor, topk: int, scaling: float,
             experts,
             scaling,
             TOPK=topk,
-            BLOCK_E=triton.next_power_of_2(experts),
-            BLOCK_K=triton.next_power_of_2(topk),
+            BLOCK_E=next_power_of_2(experts),
+            BLOCK_K=next_power_of_2(topk),
             num_warps=1,
-            **OPTIONS,
         )
     return routes
 
@@ -131,7 +132,9 @@ def route_by_table(router_logits: Tensor, table: Tensor, token_ids: Tensor, scal
     check_table(table, token_ids, router_logits)
     routes = _empty(router_logits, topk)
     if router_logits.shape[0]:
-        route_by_table_kernel[(router_logits.shape[0],)](
+        launch(
+            route_by_table_kernel,
+            (router_logits.shape[0],),
             router_logits.contiguous(),
             table.contiguous(),
             token_ids.contiguous(),
@@ -142,9 +145,8 @@ def route_by_table(router_logits: Tensor, table: Tensor, token_ids: Tensor, scal
             table.shape[0],
             scaling,
             TOPK=topk,
-            BLOCK_K=triton.next_power_of_2(topk),
+            BLOCK_K=next_power_of_2(topk),
             num_warps=1,
-            **OPTIONS,
         )
     return routes
 

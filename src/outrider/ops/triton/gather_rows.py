@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference import norm_rope_insert as reference
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx
+from outrider.ops.triton.launching import cdiv, has_kernels, has_ptx, launch
 
 _ROW_TILE = 16
 
@@ -58,7 +58,9 @@ def gather_rows(cache: KvRows, slots: Tensor, head_dim: int) -> Tensor:
     if slots.shape[0] == 0:
         return out
     rows = key_arguments(cache)
-    gather_rows_kernel[(triton.cdiv(slots.shape[0], _ROW_TILE),)](
+    launch(
+        gather_rows_kernel,
+        (cdiv(slots.shape[0], _ROW_TILE),),
         out,
         slots,
         rows.values,
@@ -72,6 +74,5 @@ def gather_rows(cache: KvRows, slots: Tensor, head_dim: int) -> Tensor:
         PTX=has_ptx(slots.device),
         num_warps=8,
         **key_format(cache, out[:, None]),
-        **OPTIONS,
     )
     return out

@@ -17,9 +17,9 @@ from outrider.ops.kv_rows import KvRows
 from outrider.ops.reference import paged_attention as reference
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx, tiles_for
+from outrider.ops.triton.launching import cdiv, has_kernels, has_ptx, launch, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
-from outrider.ops.triton.splits import finish_or_leave, launches, merge
+from outrider.ops.triton.splits import finish_or_leave, launches, merge, part_of
 from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
 
 
@@ -111,19 +111,21 @@ def gathered_sparse_attention(
     heads = q.shape[1]
     constants = key_format(rows, q)
     keys = key_arguments(rows)
-    splits = max(1, triton.cdiv(combined_indices.shape[1], split_keys))
+    splits = max(1, cdiv(combined_indices.shape[1], split_keys))
     cos, sin, rope = output_angles(rotation, q)
     out = torch.empty_like(q)
     for part, parts in launches(out, splits):
-        gathered_attention_kernel[((part.stop - part.start) * triton.cdiv(heads, tiles.head_tile), splits)](
-            q[part],
-            out[part],
+        launch(
+            gathered_attention_kernel,
+            ((part.stop - part.start) * cdiv(heads, tiles.head_tile), splits),
+            part_of(q, part),
+            part_of(out, part),
             *parts,
             sink,
-            cos[part],
-            sin[part],
-            combined_indices[part],
-            combined_lens[part],
+            part_of(cos, part),
+            part_of(sin, part),
+            part_of(combined_indices, part),
+            part_of(combined_lens, part),
             keys.values,
             keys.codes,
             keys.scales,
@@ -143,8 +145,7 @@ def gathered_sparse_attention(
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
             **constants,
-            **OPTIONS,
         )
         if splits > 1:
-            merge(out[part], parts, sink, cos[part], sin[part], rope, split_keys)
+            merge(part_of(out, part), parts, sink, part_of(cos, part), part_of(sin, part), rope, split_keys)
     return out

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outrider.ops.reference import scaled_linear as reference
 from outrider.ops.reference.scaled_linear import Fp8Rows, LinearWeight, check_linear
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 from outrider.ops.triton.sampling import best_parts
 from outrider.ops.triton.scaled_linear import K_BLOCK, all_splits_sum, operands, split_count, tiles_for_tokens
 
@@ -68,10 +68,12 @@ def greedy_tokens(x: Tensor | Fp8Rows, weight: LinearWeight) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     splits = split_count(num_rows, width)
     tiles = tiles_for_tokens(device, num_tokens, num_rows, splits)
-    row_tiles = triton.cdiv(num_rows, tiles.rows)
+    row_tiles = cdiv(num_rows, tiles.rows)
     part_scores = torch.empty(row_tiles, num_tokens, device=device)
     part_ids = torch.empty(row_tiles, num_tokens, dtype=torch.int32, device=device)
-    greedy_head_kernel[(row_tiles, triton.cdiv(num_tokens, tiles.tokens))](
+    launch(
+        greedy_head_kernel,
+        (row_tiles, cdiv(num_tokens, tiles.tokens)),
         part_scores,
         part_ids,
         *arguments,
@@ -85,6 +87,5 @@ def greedy_tokens(x: Tensor | Fp8Rows, weight: LinearWeight) -> Tensor:
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         **formats,
-        **OPTIONS,
     )
     return best_parts(part_scores, part_ids, num_rows, part_dim=0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from outrider.ops.expert_bank import ExpertBank
@@ -26,7 +25,7 @@ from outrider.ops.triton.expert_products import (
     expert_gate_up_kernel,
 )
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.launching import OPTIONS, expert_tiles_for, has_kernels, has_ptx
+from outrider.ops.triton.launching import cdiv, expert_tiles_for, has_kernels, has_ptx, launch
 from outrider.ops.triton.stage_inputs import COLUMNS, stage_inputs_kernel
 from outrider.platforms.tiles import ExpertTiles
 
@@ -53,7 +52,9 @@ def stage_inputs(x: Tensor, parts: int, *, round_trip: bool) -> Tensor:
     tokens, columns = x.shape
     staged = torch.empty(tokens, columns, dtype=torch.bfloat16, device=x.device)
     if tokens:
-        stage_inputs_kernel[(tokens, triton.cdiv(columns, COLUMNS))](
+        launch(
+            stage_inputs_kernel,
+            (tokens, cdiv(columns, COLUMNS)),
             x.contiguous(),
             staged,
             K=columns,
@@ -61,7 +62,6 @@ def stage_inputs(x: Tensor, parts: int, *, round_trip: bool) -> Tensor:
             ROUND_TRIP=round_trip,
             COLUMNS=COLUMNS,
             num_warps=4,
-            **OPTIONS,
         )
     return staged
 
@@ -84,10 +84,12 @@ def launch_products(
     hidden = torch.empty(pairs, width, dtype=torch.bfloat16, device=staged.device)
     partial = torch.empty(pairs, d, device=staged.device)
     cut = {"K_TILE": tiles.k_tile, "TOKEN_TILE": tiles.token_tile, "PTX": has_ptx(staged.device), "FORMAT": name}
-    options = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages, **OPTIONS}
+    options = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}
     blocks_of = (order.pairs, order.offsets, order.block_experts, order.block_starts)
     if blocks:
-        expert_gate_up_kernel[(blocks * (width // ROWS),)](
+        launch(
+            expert_gate_up_kernel,
+            (blocks * (width // ROWS),),
             staged,
             bank.gate_up.view(torch.int16),
             _scale_words(bank.gate_up_scales, bank),
@@ -102,7 +104,9 @@ def launch_products(
             **cut,
             **options,
         )
-        expert_down_kernel[(blocks * (d // ROWS),)](
+        launch(
+            expert_down_kernel,
+            (blocks * (d // ROWS),),
             hidden,
             bank.down.view(torch.int16),
             _scale_words(bank.down_scales, bank),
@@ -122,7 +126,9 @@ def combine_experts(partial: Tensor, selected: Tensor, shared: Tensor | None, dt
     d = partial.shape[1]
     out = torch.empty(tokens, d, dtype=dtype, device=partial.device)
     if tokens:
-        combine_experts_kernel[(tokens, triton.cdiv(d, COLUMNS))](
+        launch(
+            combine_experts_kernel,
+            (tokens, cdiv(d, COLUMNS)),
             partial,
             selected,
             partial if shared is None else shared.contiguous(),
@@ -132,7 +138,6 @@ def combine_experts(partial: Tensor, selected: Tensor, shared: Tensor | None, dt
             SHARED=shared is not None,
             COLUMNS=COLUMNS,
             num_warps=4,
-            **OPTIONS,
         )
     return out
 

@@ -28,7 +28,7 @@ from outrider.ops.triton.fp8_bytes import (
     reciprocal_scale,
 )
 from outrider.ops.triton.hadamard import hadamard
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 from outrider.ops.triton.norm_rope_insert import rotate
 
 HEAD_TILE = 8
@@ -91,7 +91,9 @@ def index_queries(q: Tensor, rotation: Rotation, indexer_format: IndexerFormat |
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if tokens == 0:
         return out
-    index_queries_kernel[(tokens, triton.cdiv(heads, HEAD_TILE))](
+    launch(
+        index_queries_kernel,
+        (tokens, cdiv(heads, HEAD_TILE)),
         q.contiguous(),
         out,
         rotation.cos.contiguous(),
@@ -105,6 +107,5 @@ def index_queries(q: Tensor, rotation: Rotation, indexer_format: IndexerFormat |
         QUANT_BLOCK=block,
         BLOCK_H=HEAD_TILE,
         num_warps=4,
-        **OPTIONS,
     )
     return out

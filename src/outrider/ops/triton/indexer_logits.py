@@ -29,7 +29,7 @@ from outrider.ops.triton.arithmetic import add_product, as_bfloat16, product
 from outrider.ops.triton.fp4_bytes import decode_e2m1
 from outrider.ops.triton.fp8_bytes import decode_e4m3, decode_e8m0
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.launching import OPTIONS, has_kernels, indexer_tiles_for
+from outrider.ops.triton.launching import cdiv, has_kernels, indexer_tiles_for, launch, next_power_of_2
 from outrider.ops.triton.paged_attention import page_slots
 from outrider.platforms.tiles import IndexerTiles
 
@@ -167,8 +167,10 @@ def launch_logits(
     width = logits.shape[1]
     rows = keys.rows
     scales = rows.data if rows.scales is None else rows.scales  # never loaded if there are none
-    key_tiles = triton.cdiv(width, tiles.key_tile)
-    indexer_logits_kernel[(triton.cdiv(count, query_tile) * key_tiles,)](
+    key_tiles = cdiv(width, tiles.key_tile)
+    launch(
+        indexer_logits_kernel,
+        (cdiv(count, query_tile) * key_tiles,),
         q,
         head_weights,
         queries.positions,
@@ -192,12 +194,11 @@ def launch_logits(
         PER_PAGE=keys.per_page,
         FORMAT="fp4" if is_fp4(rows) else FORMATS[rows.dialect],
         D=head_dim,
-        BLOCK_H=max(16, triton.next_power_of_2(heads)),
+        BLOCK_H=max(16, next_power_of_2(heads)),
         BLOCK_N=tiles.key_tile,
         MOST_QUERIES=MOST_QUERIES,
         num_warps=tiles.num_warps,
         num_stages=1,
-        **OPTIONS,
     )
 
 

@@ -21,7 +21,7 @@ from outrider.ops.reference.mhc_site import MixWeights, Site, Written
 from outrider.ops.reference.row_norms import Rows
 from outrider.ops.triton.arithmetic import add_product, as_bfloat16, as_float32
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch, next_power_of_2
 from outrider.ops.triton.row_norms import empty_rows, normed, row_dims, row_pointers, store_rows
 from outrider.platforms.architectures import Fp8Dialect
 
@@ -246,8 +246,10 @@ def _launch(
     y, old_post, old_comb = (streams, post, comb) if written is None else (x.contiguous() for x in written)
     partial = torch.empty(SPLITS, tokens, _MIX_ROWS.value, device=streams.device)
     launch_mix(streams, out, (y, old_post, old_comb), weights.fn, partial, write=written is not None)
-    block = max(128, triton.next_power_of_2(width))
-    site_kernel[(tokens,)](
+    block = max(128, next_power_of_2(width))
+    launch(
+        site_kernel,
+        (tokens,),
         out,
         partial,
         weights.base,
@@ -265,7 +267,6 @@ def _launch(
         FP8=FORMATS[dialect],
         BLOCK=block,
         num_warps=warps_for_site(block),
-        **OPTIONS,
     )
     return out, rows
 
@@ -286,7 +287,9 @@ def launch_mix(
     tokens, _, width = streams.shape
     few = tokens <= _FEW_TOKENS or streams.device.type == "cpu"
     block_t = tokens_at_once or (16 if few else 64)
-    mix_kernel[(triton.cdiv(tokens, block_t), SPLITS)](
+    launch(
+        mix_kernel,
+        (cdiv(tokens, block_t), SPLITS),
         streams,
         out,
         *written,
@@ -299,7 +302,6 @@ def launch_mix(
         BLOCK_T=block_t,
         BLOCK_D=columns,
         num_warps=num_warps,
-        **OPTIONS,
     )
 
 

@@ -29,7 +29,7 @@ from outrider.ops.triton.fp8_bytes import (
     stored_scale,
 )
 from outrider.ops.triton.key_rows import key_arguments, key_format
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 
 _HEAD_TILE = 8
 
@@ -157,7 +157,9 @@ def norm_rope_insert(
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if tokens == 0:
         return out
-    norm_rope_insert_kernel[(tokens, triton.cdiv(heads, _HEAD_TILE) + 1)](
+    launch(
+        norm_rope_insert_kernel,
+        (tokens, cdiv(heads, _HEAD_TILE) + 1),
         q.contiguous(),
         out,
         kv,
@@ -178,6 +180,5 @@ def norm_rope_insert(
         BLOCK_H=_HEAD_TILE,
         num_warps=4,
         **constants,
-        **OPTIONS,
     )
     return out

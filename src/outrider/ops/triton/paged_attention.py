@@ -21,9 +21,9 @@ from outrider.ops.reference import paged_attention as reference
 from outrider.ops.reference.paged_attention import EntryKeys, PagedRows, Queries
 from outrider.ops.reference.rope import Rotation
 from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
-from outrider.ops.triton.launching import OPTIONS, has_kernels, has_ptx, tiles_for
+from outrider.ops.triton.launching import cdiv, has_kernels, has_ptx, launch, next_power_of_2, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
-from outrider.ops.triton.splits import finish_or_leave, launches, merge
+from outrider.ops.triton.splits import finish_or_leave, launches, merge, part_of
 from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
 
 
@@ -211,23 +211,25 @@ def paged_sparse_attention(
             topk_indices = entries.topk_indices
             entry_limit = topk_indices.shape[1]
     longest = window_size + (min(entry_limit, max_seq_len // ratio) if ratio else 0)
-    splits = triton.cdiv(longest, split_keys)
+    splits = cdiv(longest, split_keys)
     if split_keys % tiles.key_tile:
         raise ValueError(f"split_keys {split_keys} is not a multiple of the key tile {tiles.key_tile}")
     cos, sin, rope = output_angles(rotation, q)
     out = torch.empty_like(q)
     for part, parts in launches(out, splits):
-        paged_attention_kernel[((part.stop - part.start) * triton.cdiv(heads, tiles.head_tile), splits)](
-            q[part],
-            out[part],
+        launch(
+            paged_attention_kernel,
+            ((part.stop - part.start) * cdiv(heads, tiles.head_tile), splits),
+            part_of(q, part),
+            part_of(out, part),
             *parts,
             sink,
-            cos[part],
-            sin[part],
-            queries.positions[part],
-            queries.requests[part],
+            part_of(cos, part),
+            part_of(sin, part),
+            part_of(queries.positions, part),
+            part_of(queries.requests, part),
             first_positions,
-            topk_indices[part],
+            part_of(topk_indices, part),
             keys.values,
             keys.codes,
             keys.scales,
@@ -259,12 +261,11 @@ def paged_sparse_attention(
             BLOCK_N=tiles.key_tile,
             PTX=has_ptx(q.device),
             SPLIT_KEYS=split_keys,
-            SPLIT_CEIL=triton.next_power_of_2(split_keys),
+            SPLIT_CEIL=next_power_of_2(split_keys),
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
             **constants,
-            **OPTIONS,
         )
         if splits > 1:
-            merge(out[part], parts, sink, cos[part], sin[part], rope, split_keys)
+            merge(part_of(out, part), parts, sink, part_of(cos, part), part_of(sin, part), rope, split_keys)
     return out

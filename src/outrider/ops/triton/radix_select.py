@@ -21,7 +21,7 @@ from torch import Tensor
 
 from outrider.ops.reference import paged_indexer as reference
 from outrider.ops.reference.paged_attention import Queries
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch, next_power_of_2
 
 TILE = 2048  # scores at a time
 PART = 8192  # scores of a part of a row, where rows are cut
@@ -284,20 +284,20 @@ def top_visible_entries(
     if part is None:
         part = PART if width > PART and count < _MANY_QUERIES else 0
     common = (logits, queries.positions, queries.requests)
-    columns = {"COLUMNS": min(1024, triton.next_power_of_2(topk))}
-    shape = {"RATIO": ratio, "TOPK": topk, "TILE": tile, "num_warps": WARPS} | OPTIONS
+    columns = {"COLUMNS": min(1024, next_power_of_2(topk))}
+    shape = {"RATIO": ratio, "TOPK": topk, "TILE": tile, "num_warps": WARPS}
     if part == 0:
-        select_row_kernel[(count,)](*common, chosen, width, **columns, **shape)
+        launch(select_row_kernel, (count,), *common, chosen, width, **columns, **shape)
         return chosen
     if part % tile:
         raise ValueError(f"part of {part} scores is not a multiple of the tile {tile}")
-    parts = triton.cdiv(max(width, 1), part)
+    parts = cdiv(max(width, 1), part)
     grid = (parts, count)
     shape["PART"] = part
     digit_counts = torch.zeros(count, _DIGITS.value, _BINS.value, dtype=torch.int32, device=logits.device)
     part_counts = torch.empty(count, 2, parts, dtype=torch.int32, device=logits.device)
     for digit in range(_DIGITS.value):
-        count_digit_kernel[grid](*common, digit_counts, width, DIGIT=digit, **shape)
-    count_chosen_kernel[grid](*common, digit_counts, part_counts, width, parts, **shape)
-    store_chosen_kernel[grid](*common, digit_counts, part_counts, chosen, width, parts, **columns, **shape)
+        launch(count_digit_kernel, grid, *common, digit_counts, width, DIGIT=digit, **shape)
+    launch(count_chosen_kernel, grid, *common, digit_counts, part_counts, width, parts, **shape)
+    launch(store_chosen_kernel, grid, *common, digit_counts, part_counts, chosen, width, parts, **columns, **shape)
     return chosen

@@ -27,7 +27,7 @@ from outrider.ops.triton.fp8_bytes import (
     reciprocal_scale,
 )
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import has_kernels, launch, next_power_of_2
 from outrider.platforms.architectures import Fp8Dialect
 
 _GROUP = tl.constexpr(128)
@@ -162,8 +162,17 @@ def norm_rows(x: Tensor, weight: Tensor, eps: float, dialect: Fp8Dialect | None 
         raise ValueError(f"norm weight: {list(weight.shape)}, rows have {width} values")
     out = empty_rows(x, (x.shape[0], width), dialect)
     if x.shape[0]:
-        norm_rows_kernel[(x.shape[0],)](
-            x, weight, *row_pointers(out), width, x.stride(0), eps, NORM=True, **_constants(width, dialect)
+        launch(
+            norm_rows_kernel,
+            (x.shape[0],),
+            x,
+            weight,
+            *row_pointers(out),
+            width,
+            x.stride(0),
+            eps,
+            NORM=True,
+            **_constants(width, dialect),
         )
     return out
 
@@ -176,8 +185,17 @@ def quantize_rows(x: Tensor, dialect: Fp8Dialect = Fp8Dialect.OCP) -> Fp8Rows:
     out = empty_rows(x, (x.shape[0], width), dialect)
     assert out.fp8 is not None
     if x.shape[0]:
-        norm_rows_kernel[(x.shape[0],)](
-            x, x, *row_pointers(out), width, x.stride(0), 0.0, NORM=False, **_constants(width, dialect)
+        launch(
+            norm_rows_kernel,
+            (x.shape[0],),
+            x,
+            x,
+            *row_pointers(out),
+            width,
+            x.stride(0),
+            0.0,
+            NORM=False,
+            **_constants(width, dialect),
         )
     return out.fp8
 
@@ -204,7 +222,7 @@ def mtp_rows(
         raise ValueError(f"streams of {width} values; the kernel takes multiples of 128")
     out = empty_rows(streams, (tokens, n, 2 * width), dialect)
     if tokens:
-        mtp_rows_kernel[(tokens, n + 1)](
+        launch(mtp_rows_kernel, (tokens, n + 1),
             streams.contiguous(), embedding, token_ids, enorm, hnorm, *row_pointers(out), width, n, eps,
             **_constants(width, dialect),
         )  # fmt: skip
@@ -218,8 +236,14 @@ def swiglu_rows(gate_up: Tensor, limit: float, dialect: Fp8Dialect | None = None
     width = _width(gate_up, None) // 2
     out = empty_rows(gate_up, (gate_up.shape[0], width), dialect)
     if gate_up.shape[0]:
-        swiglu_rows_kernel[(gate_up.shape[0],)](
-            gate_up.contiguous(), *row_pointers(out), width, limit, **_constants(width, dialect)
+        launch(
+            swiglu_rows_kernel,
+            (gate_up.shape[0],),
+            gate_up.contiguous(),
+            *row_pointers(out),
+            width,
+            limit,
+            **_constants(width, dialect),
         )
     return out
 
@@ -250,8 +274,8 @@ def row_pointers(out: Rows) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _constants(width: int, dialect: Fp8Dialect | None) -> dict[str, object]:
-    block = max(_GROUP.value, triton.next_power_of_2(width))
-    return {"FP8": FORMATS[dialect], "BLOCK": block, "num_warps": warps_for_row(block), **OPTIONS}
+    block = max(_GROUP.value, next_power_of_2(width))
+    return {"FP8": FORMATS[dialect], "BLOCK": block, "num_warps": warps_for_row(block)}
 
 
 def warps_for_row(block: int) -> int:

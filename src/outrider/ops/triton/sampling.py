@@ -18,7 +18,7 @@ from torch import Tensor
 
 from outrider.ops.reference import sampling as reference
 from outrider.ops.reference.sampling import Draws
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 from outrider.ops.triton.noise import gumbel, philox_words
 from outrider.ops.triton.radix_select import sortable
 
@@ -226,7 +226,9 @@ def best_parts(part_scores: Tensor, part_ids: Tensor, vocab_size: int, part_dim:
     """Scores and ids of parts, [rows, parts] (part_dim 1) or [parts, rows] (0) -> [rows] int64."""
     parts = part_scores.shape[part_dim]
     tokens = torch.empty(part_scores.shape[1 - part_dim], dtype=torch.int64, device=part_scores.device)
-    best_part_kernel[(tokens.shape[0],)](
+    launch(
+        best_part_kernel,
+        (tokens.shape[0],),
         part_scores,
         part_ids,
         tokens,
@@ -236,7 +238,6 @@ def best_parts(part_scores: Tensor, part_ids: Tensor, vocab_size: int, part_dim:
         part_scores.stride(1 - part_dim),
         TILE=128,
         num_warps=4,
-        **OPTIONS,
     )
     return tokens
 
@@ -261,7 +262,9 @@ def sample_tokens(logits: Tensor, draws: Draws) -> Tensor:
     thresholds, last_ids = (torch.empty(rows, dtype=torch.int32, device=device) for _ in range(2))
     tops = torch.empty(rows, device=device)
     if draws.filtered:
-        filter_kernel[(rows,)](
+        launch(
+            filter_kernel,
+            (rows,),
             logits,
             allowed,
             draws.temperatures,
@@ -274,12 +277,13 @@ def sample_tokens(logits: Tensor, draws: Draws) -> Tensor:
             MASKED=masked,
             TILE=FILTER_TILE,
             num_warps=FILTER_WARPS,
-            **OPTIONS,
         )
-    parts = triton.cdiv(vocab_size, PART)
+    parts = cdiv(vocab_size, PART)
     part_scores = torch.empty(rows, parts, device=device)
     part_ids = torch.empty(rows, parts, dtype=torch.int32, device=device)
-    draw_kernel[(rows, parts)](
+    launch(
+        draw_kernel,
+        (rows, parts),
         logits,
         allowed,
         draws.seeds,
@@ -296,6 +300,5 @@ def sample_tokens(logits: Tensor, draws: Draws) -> Tensor:
         MASKED=masked,
         PART=PART,
         num_warps=4,
-        **OPTIONS,
     )
     return best_parts(part_scores, part_ids, vocab_size, part_dim=1)

@@ -26,7 +26,7 @@ from outrider.ops.reference.scaled_linear import TICKET_ROWS, Fp8Rows, LinearWei
 from outrider.ops.triton.arithmetic import INTERPRETED, as_float32, cast_like
 from outrider.ops.triton.fp8_bytes import decode_e4m3
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 from outrider.platforms.architectures import Fp8Dialect, gpu_architecture
 from outrider.platforms.tiles import INTERPRETER_LINEAR_TILES, LinearTiles, linear_tiles
 
@@ -40,7 +40,7 @@ _FP8 = {Fp8Dialect.OCP: torch.float8_e4m3fn, Fp8Dialect.FNUZ: torch.float8_e4m3f
 def split_count(rows: int, width: int) -> int:
     """Splits of K for a weight [rows, width]: a power of two, from its shape alone."""
     splits = 1
-    while splits * triton.cdiv(rows, TICKET_ROWS) < _PROGRAMS and width >= 2 * splits * _SPLIT_BLOCKS * K_BLOCK.value:
+    while splits * cdiv(rows, TICKET_ROWS) < _PROGRAMS and width >= 2 * splits * _SPLIT_BLOCKS * K_BLOCK.value:
         splits *= 2
     return splits
 
@@ -254,8 +254,10 @@ def scaled_linear(
     tiles = tiles or tiles_for_tokens(out.device, num_tokens, num_rows, splits)
     shared = splits > 1 and num_tokens <= min(_FEW_TOKENS, tiles.tokens)
     partial = torch.empty(splits * out.numel(), device=out.device) if shared else out
-    grid = (triton.cdiv(num_rows, tiles.rows), splits if shared else triton.cdiv(num_tokens, tiles.tokens))
-    scaled_linear_kernel[grid](
+    grid = (cdiv(num_rows, tiles.rows), splits if shared else cdiv(num_tokens, tiles.tokens))
+    launch(
+        scaled_linear_kernel,
+        grid,
         out,
         partial,
         weight.tickets,
@@ -264,7 +266,7 @@ def scaled_linear(
         num_tokens,
         width,
         groups * width,
-        num_rows // groups if groups > 1 else triton.cdiv(num_rows, tiles.rows) * tiles.rows,
+        num_rows // groups if groups > 1 else cdiv(num_rows, tiles.rows) * tiles.rows,
         splits,
         SHARED=shared,
         SINGLE=splits == 1,
@@ -273,6 +275,5 @@ def scaled_linear(
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         **formats,
-        **OPTIONS,
     )
     return out

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from outrider.ops.triton.launching import OPTIONS
+from outrider.ops.triton.launching import cdiv, launch
 from outrider.ops.triton.softmax_tiles import finish, load_sink, query_and_heads
 
 _MERGE_HEADS = 4
@@ -34,12 +34,22 @@ def launches(out: Tensor, splits: int) -> Iterator[tuple[slice, Scratch]]:
     """The queries of out [T, H, D], as many at a time as the bound on their scratch allows (all where nothing is
     split), and that scratch."""
     queries, heads, head_dim = out.shape
-    step = queries if splits == 1 else _SCRATCH_BYTES // (4 * splits * heads * head_dim)
-    for start in range(0, queries, max(1, step)):
-        part = slice(start, min(start + max(1, step), queries))
-        rows = part.stop - part.start if splits > 1 else 0
+    if splits == 1:
+        if queries:
+            unused = torch.empty(0, device=out.device)
+            yield slice(0, queries), Scratch(unused, unused, unused, unused.view(torch.int32))
+        return
+    step = max(1, _SCRATCH_BYTES // (4 * splits * heads * head_dim))
+    for start in range(0, queries, step):
+        part = slice(start, min(start + step, queries))
+        rows = part.stop - part.start
         acc, top, total = (torch.empty(rows, splits, heads, *d, device=out.device) for d in ((head_dim,), (), ()))
         yield part, Scratch(acc, top, total, torch.empty(rows, dtype=torch.int32, device=out.device))
+
+
+def part_of(x: Tensor, part: slice) -> Tensor:
+    """x[part]; x itself where that is all of it, since a view costs the host more than the comparison."""
+    return x if part.stop - part.start == x.shape[0] else x[part]
 
 
 @triton.jit
@@ -120,7 +130,9 @@ def merge_kernel(  # type: ignore[no-untyped-def]
 def merge(out: Tensor, parts: Scratch, sink: Tensor, cos: Tensor, sin: Tensor, rope: int, split_keys: int) -> None:
     """Finishes the rows of out [T, H, D] that have more than one split."""
     queries, heads, head_dim = out.shape
-    merge_kernel[(queries * triton.cdiv(heads, _MERGE_HEADS),)](
+    launch(
+        merge_kernel,
+        (queries * cdiv(heads, _MERGE_HEADS),),
         out,
         *parts,
         sink,
@@ -133,5 +145,4 @@ def merge(out: Tensor, parts: Scratch, sink: Tensor, cos: Tensor, sin: Tensor, r
         ROPE=rope,
         BLOCK_H=_MERGE_HEADS,
         num_warps=4,
-        **OPTIONS,
     )

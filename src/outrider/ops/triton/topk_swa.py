@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outrider.ops.reference import topk_swa as reference
 from outrider.ops.reference.topk_swa import check_combine, combined_width
-from outrider.ops.triton.launching import OPTIONS, has_kernels
+from outrider.ops.triton.launching import cdiv, has_kernels, launch
 
 ROWS = 4  # queries a program
 WARPS = 8
@@ -147,7 +147,9 @@ def launch_combine(
     queries = topk_indices.shape[0]
     if queries == 0:
         return
-    combine_kernel[(triton.cdiv(queries, ROWS),)](
+    launch(
+        combine_kernel,
+        (cdiv(queries, ROWS),),
         combined,
         lens,
         topk_indices,
@@ -169,5 +171,4 @@ def launch_combine(
         ROWS=ROWS,
         COLUMNS=_COLUMNS,
         num_warps=WARPS,
-        **OPTIONS,
     )
