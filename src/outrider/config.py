@@ -301,7 +301,8 @@ class EngineConfig(BaseModel):
     machine's, or its control group's) for weights, cache and workspace together; window_pages, entry_pages: size of the
     cache's pools (None: as many as max_num_seqs requests of max_model_len can use and memory allows; and if no
     gpu_memory_utilization is given, which then is 0.9, no more than max_num_seqs requests of 4,096 tokens or two of
-    max_model_len can use); seed: of requests that name none (None: drawn anew for each).
+    max_model_len can use); seed: of requests that name none (None: drawn anew for each); load_format: "dummy" needs no
+    weights on disk: config.json alone, and random weights of its shapes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -315,6 +316,7 @@ class EngineConfig(BaseModel):
     seed: int | None = Field(default=None, ge=0, lt=1 << 64)
     window_pages: int | None = Field(default=None, ge=2)
     entry_pages: int | None = Field(default=None, ge=2)
+    load_format: Literal["auto", "dummy"] = "auto"
 
     @model_validator(mode="after")
     def _rows_for_everybody(self) -> Self:

@@ -44,6 +44,17 @@ def draw(cli: RunCli, path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.svg").read_text() == drawn  # no dates, no random names
 
 
+def test_a_config_without_weights(cli: RunCli, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((model_folder / "config.json").read_text())
+    quick = ("--rounds", 1, "--input-len", 12, "--output-len", 3, "--batch-size", 1, "--arms", "off,fixed:1", "--json")
+    shown = cli("bench", "latency", "--model", tmp_path, "--load-format", "dummy", *quick)
+    assert shown.code == 0, shown.err
+    report = json.loads(shown.out)
+    assert report["engine"]["load_format"] == "dummy" and report["dataset"]["name"] == "random"
+    refused = cli("bench", "latency", "--model", tmp_path, "--load-format", "random", *quick)
+    assert refused.code == 2 and "load_format: " in refused.err
+
+
 def test_throughput(cli: RunCli, model_folder: Path) -> None:
     options = ("--arms", "off,auto:2", "--num-prompts", 3, "--max-num-seqs", 2, "--json")
     result = cli("bench", "throughput", "--model", model_folder, *QUICK, *options)

@@ -28,9 +28,11 @@ class BenchPrompt:
     content: str | tuple[int, ...]
     max_tokens: int
 
-    def token_ids(self, tokenizer: Tokenizer, *, chat: bool) -> list[int]:
+    def token_ids(self, tokenizer: Tokenizer | None, *, chat: bool) -> list[int]:
+        """tokenizer: needed for a text."""
         if not isinstance(self.content, str):
             return list(self.content)
+        assert tokenizer is not None
         return tokenizer.chat_prompt(self.content) if chat else tokenizer.completion_prompt(self.content)
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import RawIOBase
+from itertools import groupby
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from outrider.checkpoint.codec import TORCH_DTYPES, decode_weight, routing_table_problem, scale_problem
@@ -27,6 +30,7 @@ from outrider.checkpoint.names import (
     expected_tensors,
 )
 from outrider.checkpoint.shards import REMEDY, collect_shards, compare_with_table
+from outrider.checkpoint.staging import Staging
 from outrider.config import ModelConfig, load_model_config
 
 log = logging.getLogger("outrider")
@@ -110,6 +114,10 @@ class Checkpoint:
     def stored_bytes(self, name: str) -> int:
         return self._stored[name][1].end - self._stored[name][1].begin
 
+    def stored_names(self) -> list[str]:
+        """Every tensor that can be loaded as stored, scales included; nothing of a drafter that is not supported."""
+        return [name for name, spec in self._specs.items() if spec.part is not Part.DSPARK]
+
     def weight_names(self) -> list[str]:
         """Logical names that can be loaded: no scales, and nothing of a drafter that is not supported."""
         return [name for name, spec in self._specs.items() if not spec.is_scale and spec.part is not Part.DSPARK]
@@ -123,8 +131,66 @@ class Checkpoint:
         path, entry = self._stored[name]
         tensor = read_bytes(path, name, entry).view(TORCH_DTYPES[entry.dtype]).view(entry.shape)
         if self._specs[name].is_scale and (problem := scale_problem(tensor)):
-            raise CheckpointError(self.folder, f"{path.name}: {name}: {problem}", REMEDY)
+            raise CheckpointError(self.folder, self._said(name, problem), REMEDY)
         return tensor
+
+    def load_to_device(
+        self,
+        device: torch.device,
+        names: Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Tensor]:
+        """Official name -> tensor as stored (dtypes of `read`), on `device`; default: `stored_names()`.
+
+        File by file, each from its start to its end, through the host memory of a `Staging`: no tensor, let alone the
+        checkpoint, lies on the host as a whole. Raises CheckpointError for what `read` and `load_weight` refuse: NaN
+        in scales or values, expert ids out of range, files that changed.
+        """
+        chosen = self.stored_names() if names is None else list(names)
+        chosen.sort(key=lambda name: (self._stored[name][0], self._stored[name][1].begin))
+        total, done = sum(map(self.stored_bytes, chosen)), 0
+        staging, found, broken = Staging(device), {}, {}
+        for path, own in groupby(chosen, key=lambda name: self._stored[name][0]):
+            with path.open("rb", buffering=0) as file:
+                for name in own:
+                    found[name] = self._fill(name, staging, file)
+                    flag = self._broken(name, found[name])
+                    if flag is not None:
+                        broken[name] = flag
+                    done += self.stored_bytes(name)
+                    if progress is not None:
+                        progress(done, total)
+        if broken:  # one wait for the device, and not one a tensor
+            flags = torch.stack(list(broken.values())).tolist()
+            problems = [self._said(name, "holds NaN") for name, bad in zip(broken, flags, strict=True) if bad]
+            if problems:
+                raise CheckpointError(self.folder, problems, REMEDY)
+        return found
+
+    def _fill(self, name: str, staging: Staging, file: RawIOBase) -> Tensor:
+        path, entry = self._stored[name]
+        dtype = TORCH_DTYPES[entry.dtype]
+        data = torch.empty(entry.end - entry.begin, dtype=torch.uint8, device=staging.device)
+        try:
+            for piece in staging.fill(data, file, entry.begin):
+                if self._specs[name].is_scale and (problem := scale_problem(piece.view(dtype))):
+                    raise CheckpointError(self.folder, self._said(name, problem), REMEDY)
+        except EOFError:
+            raise CheckpointError(path.name, f"{name}: the file ends early", "Download this file again.") from None
+        return data.view(dtype).view(entry.shape)
+
+    def _broken(self, name: str, tensor: Tensor) -> Tensor | None:
+        """Whether a tensor holds NaN, on its device; None where it cannot."""
+        if tensor.dtype == torch.float8_e4m3fn:
+            return (tensor.view(torch.uint8) & 0x7F == 0x7F).any()
+        if tensor.is_floating_point():
+            return tensor.isnan().any()
+        if tensor.dtype != torch.uint8 and (problem := routing_table_problem(tensor, self.config.n_routed_experts)):
+            raise CheckpointError(self.folder, self._said(name, problem), REMEDY)
+        return None
+
+    def _said(self, name: str, problem: str) -> str:
+        return f"{self._stored[name][0].name}: {name}: {problem}"
 
     def load_weight(self, name: str) -> Tensor:
         """One logical tensor as float32, dequantised (`tid2eid`: int64).
@@ -140,7 +206,7 @@ class Checkpoint:
         elif bool(weight.isnan().any()):
             problem = "holds NaN"
         if problem:
-            raise CheckpointError(self.folder, f"{self._stored[name][0].name}: {name}: {problem}", REMEDY)
+            raise CheckpointError(self.folder, self._said(name, problem), REMEDY)
         return weight
 
     def iter_weights(

@@ -13,6 +13,7 @@ from outrider.cli.engine_options import (
     GpuMemoryUtilization,
     IndexerDtype,
     KvCacheDtype,
+    LoadFormat,
     MaxModelLen,
     MaxNumBatchedTokens,
     Model,
@@ -36,6 +37,13 @@ Dataset = Annotated[
     typer.Option(
         help="chat, code, prose, json, mixed, arithmetic, random (tokens that mean nothing: so does their acceptance), "
         'or a .jsonl file with "prompt" (or "question") and perhaps "max_tokens" in every line.',
+        rich_help_panel=_WORK,
+    ),
+]
+DatasetOrRandom = Annotated[
+    str | None,
+    typer.Option(
+        help="As of `bench serve` (default: mixed; with --load-format dummy: random, which needs no tokenizer).",
         rich_help_panel=_WORK,
     ),
 ]
@@ -154,7 +162,7 @@ def latency(
     ] = "1,4",
     arms: Arms = "off,auto",
     rounds: Rounds = 5,
-    dataset: Dataset = "mixed",
+    dataset: DatasetOrRandom = None,
     output_len: OutputLen = 128,
     input_len: InputLen = 256,
     length_spread: LengthSpread = 0.0,
@@ -168,6 +176,7 @@ def latency(
     kv_cache_dtype: KvCacheDtype = "auto",
     indexer_dtype: IndexerDtype = "fp4",
     exact_qat: ExactQat = False,
+    load_format: LoadFormat = "auto",
     output: Output = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -181,7 +190,7 @@ def latency(
     work = workload(
         arms,
         output,
-        dataset=dataset,
+        dataset=dataset or ("random" if load_format == "dummy" else "mixed"),
         num_prompts=max(load.num_prompts for load in loads),
         output_len=output_len,
         input_len=input_len,
@@ -200,6 +209,7 @@ def latency(
         "max_model_len": max_model_len,
         "max_num_batched_tokens": max_num_batched_tokens,
         "gpu_memory_utilization": gpu_memory_utilization,
+        "load_format": load_format,
     }
     measure_in_process(work, loads, model, options, numerics, "latency")
 
@@ -211,7 +221,7 @@ def throughput(
     max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.", rich_help_panel=ENGINE)] = 8,
     arms: Arms = "off,auto",
     rounds: Rounds = 3,
-    dataset: Dataset = "mixed",
+    dataset: DatasetOrRandom = None,
     output_len: OutputLen = 128,
     input_len: InputLen = 256,
     length_spread: LengthSpread = 0.0,
@@ -225,6 +235,7 @@ def throughput(
     kv_cache_dtype: KvCacheDtype = "auto",
     indexer_dtype: IndexerDtype = "fp4",
     exact_qat: ExactQat = False,
+    load_format: LoadFormat = "auto",
     output: Output = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -237,7 +248,7 @@ def throughput(
     work = workload(
         arms,
         output,
-        dataset=dataset,
+        dataset=dataset or ("random" if load_format == "dummy" else "mixed"),
         num_prompts=num_prompts,
         output_len=output_len,
         input_len=input_len,
@@ -257,6 +268,7 @@ def throughput(
         "max_model_len": max_model_len,
         "max_num_batched_tokens": max_num_batched_tokens,
         "gpu_memory_utilization": gpu_memory_utilization,
+        "load_format": load_format,
     }
     measure_in_process(work, [Load(num_prompts, concurrency=num_prompts)], model, options, numerics, "throughput")
 

@@ -23,13 +23,13 @@ from outrider.bench.server_process import server_process
 from outrider.bench.summary import cell_report, same_output
 from outrider.bench.sweep import RunWindow, sweep
 from outrider.bench.window import Load, Window
-from outrider.checkpoint.reader import Checkpoint
 from outrider.cli.terminal import progress_bar
 from outrider.config import ConfigError, EngineConfig, Numerics, parse_engine_config
-from outrider.engine.loading import load_model, load_tokenizer
+from outrider.engine.loading import load_model, load_tokenizer, open_checkpoint
 from outrider.evaluation import arithmetic
 from outrider.sampling.params import SamplingParams
 
+RANDOM = "random"  # token ids: exact lengths, and no tokenizer
 ARITHMETIC = "arithmetic"  # made by a generator, held-out problems: what the shipped model can do
 
 
@@ -53,7 +53,7 @@ class Workload:
 
     def prompts(self, count: int, vocab_size: int | None) -> list[BenchPrompt]:
         """Raises ConfigError."""
-        if self.dataset == "random":
+        if self.dataset == RANDOM:
             return prompts.random_tokens(
                 count,
                 input_len=self.input_len,
@@ -73,7 +73,7 @@ class Workload:
     @property
     def forced_length(self) -> bool:
         """Random tokens are for exact lengths."""
-        return self.ignore_eos or self.dataset == "random"
+        return self.ignore_eos or self.dataset == RANDOM
 
 
 def workload(arms: str, output: Path | None, **fields: Any) -> Workload:
@@ -101,9 +101,10 @@ def measure_in_process(
     work: Workload, loads: Sequence[Load], model: str | None, options: dict[str, Any], numerics: Numerics, kind: str
 ) -> None:
     """Engines of this process, one an arm, on the same weights. Exit code 1 if answers differ."""
-    checkpoint = Checkpoint.open(shipped_model() if model is None else model)
-    tokenizer = load_tokenizer(checkpoint)
+    load_format = parse_engine_config({"load_format": options["load_format"]}).load_format
+    checkpoint = open_checkpoint(shipped_model() if model is None else model, load_format)
     asked = work.prompts(max(load.num_prompts for load in loads), checkpoint.config.vocab_size)
+    tokenizer = load_tokenizer(checkpoint) if work.dataset != RANDOM else None
     ids = [prompt.token_ids(tokenizer, chat=work.chat) for prompt in asked]
     params = [
         SamplingParams(
@@ -210,8 +211,8 @@ def _measure(
             "name": work.dataset,
             "num_prompts": max(load.num_prompts for load in loads),
             "max_tokens": work.output_len,
-            "input_len": work.input_len if work.dataset == "random" else None,
-            "length_spread": work.length_spread if work.dataset == "random" else None,
+            "input_len": work.input_len if work.dataset == RANDOM else None,
+            "length_spread": work.length_spread if work.dataset == RANDOM else None,
             "chat": work.chat,
             "ignore_eos": work.forced_length,
         },

@@ -45,6 +45,14 @@ IndexerDtype = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+LoadFormat = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|dummy",
+        help="dummy: random weights of the shapes in config.json, which is all that --model must hold (for timing).",
+        rich_help_panel=_PANEL,
+    ),
+]
 ExactQat = Annotated[
     bool,
     typer.Option("--exact-qat", help="Round activations to FP8 too, as in training (slower).", rich_help_panel=_PANEL),

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from outrider import ops
+from outrider.checkpoint.dummy import DummyCheckpoint
 from outrider.checkpoint.reader import Checkpoint
 from outrider.config import (
     ConfigError,
@@ -22,6 +24,7 @@ from outrider.config import (
     parse_engine_config,
 )
 from outrider.engine.engine import Engine
+from outrider.engine.kernel_support import require_kernels
 from outrider.engine.memory_plan import MemoryPlan, plan_memory
 from outrider.engine.self_check import TEXT, TOKENS, check_drafter
 from outrider.model.mtp import MultiTokenPredictor
@@ -110,11 +113,41 @@ def load_model(
     return LoadedModel(transformer, mtp, plan, plan.resolved(options))
 
 
+def load_raw(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    *,
+    speculative_config: SpeculativeConfig | None = None,
+    engine_config: EngineConfig | None = None,
+    numerics: Numerics | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Tensor]:
+    """Official name -> tensor as stored, on `device` (FP4 and FP8 as they are); the MTP layer only for speculation.
+
+    What the device's kernels cannot serve is refused before any weight is read, and which backend serves which op is
+    logged. Raises ConfigError and CheckpointError.
+    """
+    source = str(checkpoint.folder)
+    options, numerics = engine_config or EngineConfig(), numerics or Numerics()
+    if speculative_config is not None:
+        checkpoint.require_drafter(speculative_config.method)
+    require_kernels(checkpoint.config, options, numerics, device, source)
+    log.info(ops.describe_backends(device))
+    with_drafter = speculative_config is not None
+    names = [name for name in checkpoint.stored_names() if with_drafter or not name.startswith("mtp.")]
+    return checkpoint.load_to_device(device, names, progress)
+
+
 class _TakenOnce(dict[str, Tensor]):
     """Hands every tensor out once: those that a layer merges into larger ones are freed at once, and not at the end."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.pop(name)
+
+
+def open_checkpoint(model: str | Path, load_format: str) -> Checkpoint:
+    """A folder or a hub id; with load_format "dummy" its config.json is enough. Raises ConfigError, CheckpointError."""
+    return DummyCheckpoint.open(model) if load_format == "dummy" else Checkpoint.open(model)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
@@ -144,7 +177,7 @@ def open_engine(
         speculation = None if speculative_config is None else SpeculativeConfig.model_validate(speculative_config)
     except ValidationError as error:
         raise ConfigError(describe_validation_error(error)) from None
-    checkpoint = Checkpoint.open(model)
+    checkpoint = open_checkpoint(model, options.load_format)
     options.context_of(checkpoint.config)
     tokenizer = load_tokenizer(checkpoint)
     loaded = load_model(
