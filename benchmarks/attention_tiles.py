@@ -17,20 +17,38 @@ from kernels import Timer, attention  # type: ignore[import-not-found]
 from outrider.platforms.tiles import AttentionTiles
 
 CANDIDATES = {
-    "bf16": [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 2), (64, 64, 8, 1), (32, 64, 8, 1)],
-    "fp8": [(64, 32, 8, 2), (64, 64, 8, 1), (64, 16, 8, 2), (64, 32, 8, 1), (16, 32, 8, 1)],
+    "bf16": [
+        (64, 64, 640, 8, 2),
+        (64, 32, 640, 8, 3),
+        (64, 32, 640, 8, 2),
+        (64, 64, 640, 8, 1),
+        (32, 64, 640, 8, 1),
+        (64, 64, 320, 8, 2),
+        (64, 64, 128, 8, 2),
+    ],
+    "fp8": [
+        (64, 32, 640, 8, 2),
+        (64, 64, 640, 8, 1),
+        (64, 16, 640, 8, 2),
+        (64, 32, 640, 8, 1),
+        (16, 32, 640, 8, 1),
+        (64, 64, 320, 8, 1),
+        (64, 64, 128, 8, 1),
+    ],
 }
 
 
 def time_tiles(timer: Timer, form: str, tiles: AttentionTiles, queries: int) -> str:
     fp8 = form == "fp8"
+    alone = timer.graphed(attention(1, 8192, 1, 512, fp8=fp8, tiles=tiles)[0])
     launch, _, flop = attention(1, 16384, queries, 512, fp8=fp8, tiles=tiles)
     prefill = timer.medians({"prefill": launch})["prefill"]
     launch, moved, _ = attention(64, 8192, 1, 512, fp8=fp8, tiles=tiles)
     decode, graphed = timer.medians({"decode": launch})["decode"], timer.graphed(launch)
     return (
         f"prefill {queries} {prefill * 1e6:8.1f} us {flop / prefill / 1e12:6.1f} TFLOP/s   decode 64 x 1 "
-        f"{decode * 1e6:7.1f} us, in a graph {graphed * 1e6:7.1f} us {moved / graphed / 1e9:6.0f} GB/s"
+        f"{decode * 1e6:7.1f} us, in a graph {graphed * 1e6:7.1f} us {moved / graphed / 1e9:6.0f} GB/s, "
+        f"1 x 1 in a graph {alone * 1e6:6.1f} us"
     )
 
 
@@ -58,8 +76,8 @@ def main() -> None:
                 line = time_tiles(timer, form, tiles, a.queries)
             except (OutOfResources, RuntimeError) as error:  # the next candidate may still run
                 line = f"failed: {type(error).__name__} {str(error)[:120]}"
-            print(f"{form} {tiles.head_tile:2} heads x {tiles.key_tile:3} keys, {tiles.num_warps} warps, "
-                  f"{tiles.num_stages} stages: {line}", flush=True)  # fmt: skip
+            shape = f"{tiles.head_tile:2} heads x {tiles.key_tile:3} of {tiles.split_keys} keys"
+            print(f"{form} {shape}, {tiles.num_warps} warps, {tiles.num_stages} stages: {line}", flush=True)
 
 
 if __name__ == "__main__":

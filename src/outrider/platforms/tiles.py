@@ -1,7 +1,8 @@
 """Tile sizes of the attention and indexer kernels, one row an architecture.
 
-`key_tile` and `head_tile` decide the bits of a result (on an H200, 16, 32 and 64 heads did not all agree), so an
-architecture has one of each, for a kind of cache, in prefill, decode and verify. The rest changes speed alone.
+`key_tile`, `head_tile` and `split_keys` decide the bits of a result (on an H200, 16, 32 and 64 heads did not all
+agree), so an architecture has one of each, for a kind of cache, in prefill, decode and verify. The rest changes speed
+alone.
 """
 
 from __future__ import annotations
@@ -10,37 +11,40 @@ from dataclasses import dataclass
 
 from outrider.platforms.architectures import Architecture
 
-SPLIT_KEYS = 640
-"""Keys at which a query's list is split: one split holds top-k 512 and the window of 128, so that a query of V4-Flash
-is split only in layers that attend everything, beyond 64 K tokens."""
-
 
 @dataclass(frozen=True)
 class AttentionTiles:
     """One program: `head_tile` heads of one query over one split, `key_tile` keys at a time.
 
+    split_keys: keys at which a query's list is split, a multiple of key_tile. 640 is top-k 512 and the window of 128,
+    so that a query of V4-Flash is split only in layers that attend everything, beyond 64 K tokens. Fewer would spread a
+    small batch over more processors, and cost prefill its single pass (benchmarks/notes.md).
     spilled_bytes: a lane may put so many aside; more than 0 only where that was measured to beat smaller tiles.
     """
 
     head_tile: int
     key_tile: int
+    split_keys: int
     num_warps: int
     num_stages: int
     spilled_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        assert self.split_keys % self.key_tile == 0
+
 
 _PLAIN = {
-    "gfx942": AttentionTiles(head_tile=32, key_tile=16, num_warps=4, num_stages=1),
-    "gfx950": AttentionTiles(head_tile=64, key_tile=16, num_warps=8, num_stages=1),
-    "sm_90": AttentionTiles(head_tile=64, key_tile=64, num_warps=8, num_stages=2, spilled_bytes=64),
+    "gfx942": AttentionTiles(head_tile=32, key_tile=16, split_keys=640, num_warps=4, num_stages=1),
+    "gfx950": AttentionTiles(head_tile=64, key_tile=16, split_keys=640, num_warps=8, num_stages=1),
+    "sm_90": AttentionTiles(head_tile=64, key_tile=64, split_keys=640, num_warps=8, num_stages=2, spilled_bytes=64),
 }
 _FP8 = {  # decoding needs registers of its own
-    "gfx942": AttentionTiles(head_tile=32, key_tile=16, num_warps=4, num_stages=1),
-    "gfx950": AttentionTiles(head_tile=64, key_tile=16, num_warps=8, num_stages=1),
-    "sm_90": AttentionTiles(head_tile=64, key_tile=64, num_warps=8, num_stages=1, spilled_bytes=640),
+    "gfx942": AttentionTiles(head_tile=32, key_tile=16, split_keys=640, num_warps=4, num_stages=1),
+    "gfx950": AttentionTiles(head_tile=64, key_tile=16, split_keys=640, num_warps=8, num_stages=1),
+    "sm_90": AttentionTiles(head_tile=64, key_tile=64, split_keys=640, num_warps=8, num_stages=1, spilled_bytes=640),
 }
 INTERPRETER_TILES = AttentionTiles(
-    head_tile=16, key_tile=64, num_warps=4, num_stages=1
+    head_tile=16, key_tile=64, split_keys=640, num_warps=4, num_stages=1
 )  # few steps, since each is slow
 
 

@@ -23,6 +23,7 @@ from outrider.ops.triton.gathered_attention import gathered_sparse_attention
 from outrider.ops.triton.launching import tiles_for
 from outrider.ops.triton.paged_attention import paged_sparse_attention
 from outrider.platforms.architectures import Fp8Dialect
+from outrider.platforms.tiles import AttentionTiles
 
 BFLOAT16_STEP = 2.0**-8
 OCP, FNUZ = Fp8Dialect
@@ -47,8 +48,15 @@ SHAPES: dict[str, tuple[Shape, list[tuple[int, int]]]] = {
 }
 
 
-def run(problem: Problem, **options: Any) -> Tensor:
-    return paged_sparse_attention(*problem.arguments(), **options)  # type: ignore[arg-type]
+def run(problem: Problem, split_keys: int | None = None, tiles: AttentionTiles | None = None) -> Tensor:
+    """split_keys, tiles: None takes the architecture's."""
+    tiles = tiles or tiles_of(problem, split_keys)
+    return paged_sparse_attention(*problem.arguments(), tiles=tiles)  # type: ignore[arg-type]
+
+
+def tiles_of(problem: Problem, split_keys: int | None) -> AttentionTiles:
+    own = tiles_for(problem.q.device, fp8=problem.window.rows.scales is not None)
+    return own if split_keys is None else replace(own, split_keys=split_keys)
 
 
 def on_cpu(x: Any) -> Any:
@@ -208,7 +216,7 @@ def test_combined_lists_and_page_tables_are_one(dialect: Fp8Dialect | None, spli
     some = problem.select(wanted)
     direct = run(some, split_keys=split_keys)
     call = (some.q, rows, combined[wanted], lens[wanted], some.sink, some.scale, some.rotation)
-    listed = gathered_sparse_attention(*call, split_keys=split_keys)
+    listed = gathered_sparse_attention(*call, tiles=tiles_of(some, split_keys))
     assert torch.equal(listed, direct)
     close(direct, some)
     expected = gathered_reference(*on_cpu(call)).float()

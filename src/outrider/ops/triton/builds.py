@@ -46,7 +46,7 @@ from outrider.ops.triton.stage_inputs import COLUMNS, stage_inputs_kernel
 from outrider.ops.triton.topk_swa import WARPS as COMBINE_WARPS
 from outrider.ops.triton.topk_swa import body_width, combine_kernel
 from outrider.platforms.architectures import Architecture
-from outrider.platforms.tiles import SPLIT_KEYS, attention_tiles, expert_tiles, indexer_tiles, linear_tiles
+from outrider.platforms.tiles import attention_tiles, expert_tiles, indexer_tiles, linear_tiles
 
 _POINTERS = {
     **dict.fromkeys(("q", "q_in", "q_out", "out", "kv", "rows", "values", "window_rows", "entry_rows"), "*bf16"),
@@ -123,7 +123,8 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
         for ratio, listed in ((4, True), (128, False), (0, False), (4, False)) if every else ((4, True),):
             yield _paged(target, name, ratio, listed=listed)
     for rope in (64, 0) if every else (64,):
-        constants = {"SPLIT_KEYS": SPLIT_KEYS, "D": 512, "ROPE": rope, "BLOCK_H": 4}
+        split_keys = attention_tiles(target, fp8=True).split_keys
+        constants = {"SPLIT_KEYS": split_keys, "D": 512, "ROPE": rope, "BLOCK_H": 4}
         yield Build(f"merge rope {rope}", merge_kernel, constants)
     yield from _compressor(target, every=every)
     yield from _indexer(target, every=every)
@@ -155,7 +156,7 @@ def _attention(target: Architecture, name: str) -> dict[str, object]:
         "ROPE_OUT": 64,
         "BLOCK_H": tiles.head_tile,
         "BLOCK_N": tiles.key_tile,
-        "SPLIT_KEYS": SPLIT_KEYS,
+        "SPLIT_KEYS": tiles.split_keys,
     }
 
 
@@ -193,7 +194,7 @@ def _paged(target: Architecture, name: str, ratio: int, *, listed: bool) -> Buil
         "RATIO": ratio,
         "LISTED": listed,
         "PAGE_TOKENS": 128,
-        "SPLIT_CEIL": next_power_of_2(SPLIT_KEYS),
+        "SPLIT_CEIL": next_power_of_2(tiles.split_keys),
     }
     return Build(
         f"paged_attention {name} ratio {ratio}{' listed' if listed else ''}",

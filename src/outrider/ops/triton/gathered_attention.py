@@ -20,7 +20,7 @@ from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
 from outrider.ops.triton.launching import cdiv, has_kernels, has_ptx, launch, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
 from outrider.ops.triton.splits import finish_or_leave, launches, merge, part_of
-from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
+from outrider.platforms.tiles import AttentionTiles
 
 
 @triton.jit(do_not_specialize=["combined_width", "num_rows", "max_splits"])
@@ -99,18 +99,16 @@ def gathered_sparse_attention(
     rotation: Rotation | None = None,
     *,
     tiles: AttentionTiles | None = None,
-    split_keys: int = SPLIT_KEYS,
 ) -> Tensor:
-    """As the reference. `tiles` and `split_keys` are the architecture's unless a test or benchmark asks for others."""
+    """As the reference. `tiles` are the architecture's unless a test or benchmark asks for others."""
     if not has_kernels(q):
         return reference.gathered_sparse_attention(q, rows, combined_indices, combined_lens, sink, scale, rotation)
     if tiles is None:
         tiles = tiles_for(q.device, fp8=rows.scales is not None)
-    if split_keys % tiles.key_tile:
-        raise ValueError(f"split_keys {split_keys} is not a multiple of the key tile {tiles.key_tile}")
     heads = q.shape[1]
     constants = key_format(rows, q)
     keys = key_arguments(rows)
+    split_keys = tiles.split_keys
     splits = max(1, cdiv(combined_indices.shape[1], split_keys))
     cos, sin, rope = output_angles(rotation, q)
     out = torch.empty_like(q)

@@ -24,7 +24,7 @@ from outrider.ops.triton.key_rows import key_arguments, key_format, load_keys
 from outrider.ops.triton.launching import cdiv, has_kernels, has_ptx, launch, next_power_of_2, tiles_for
 from outrider.ops.triton.softmax_tiles import LOG2_E, fold_tile, load_query, load_sink, output_angles, query_and_heads
 from outrider.ops.triton.splits import finish_or_leave, launches, merge, part_of
-from outrider.platforms.tiles import SPLIT_KEYS, AttentionTiles
+from outrider.platforms.tiles import AttentionTiles
 
 
 @triton.jit
@@ -183,9 +183,8 @@ def paged_sparse_attention(
     rotation: Rotation | None = None,
     *,
     tiles: AttentionTiles | None = None,
-    split_keys: int = SPLIT_KEYS,
 ) -> Tensor:
-    """As the reference. `tiles` and `split_keys` are the architecture's unless a test or benchmark asks for others."""
+    """As the reference. `tiles` are the architecture's unless a test or benchmark asks for others."""
     if not has_kernels(q):
         return reference.paged_sparse_attention(
             q, queries, window, first_positions, window_size, entries, sink, scale, max_seq_len, rotation
@@ -211,9 +210,8 @@ def paged_sparse_attention(
             topk_indices = entries.topk_indices
             entry_limit = topk_indices.shape[1]
     longest = window_size + (min(entry_limit, max_seq_len // ratio) if ratio else 0)
+    split_keys = tiles.split_keys
     splits = cdiv(longest, split_keys)
-    if split_keys % tiles.key_tile:
-        raise ValueError(f"split_keys {split_keys} is not a multiple of the key tile {tiles.key_tile}")
     cos, sin, rope = output_angles(rotation, q)
     out = torch.empty_like(q)
     for part, parts in launches(out, splits):
