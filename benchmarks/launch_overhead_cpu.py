@@ -122,16 +122,21 @@ def step_ops(batch: int) -> dict[str, Callable[[], Any]]:
     )
     index_q, index_weights = new(t, 64, 128), new(t, 64, dtype=F32)
     draws = Draws(
-        *(new(t, dtype=I64) for _ in range(2)), new(t, dtype=F32), new(t, dtype=I32),
-        new(t, dtype=F32), new(t, dtype=F32), True,
-    )  # fmt: skip
+        seeds=new(t, dtype=I64),
+        positions=new(t, dtype=I64),
+        temperatures=new(t, dtype=F32),
+        top_k=new(t, dtype=I32),
+        top_p=new(t, dtype=F32),
+        min_p=new(t, dtype=F32),
+        filtered=True,
+    )
     pairs = (new(t, 2048, dtype=F32), new(4, 1024, dtype=F32), new(DIM), queries, angles, partial, entries, 4, 1e-6)
     index_pairs = (
         new(t, 512, dtype=F32), new(4, 256, dtype=F32), new(128), queries, angles, index_partial, index_keys, 4, 1e-6,
     )  # fmt: skip
     attend = (q, queries, window, new(t, dtype=I32), 128)
     sink = new(HEADS, dtype=F32)
-    norms = {"hc_eps": 1e-6, "norm_eps": 1e-6, "dialect": ocp}
+    norms: dict[str, Any] = {"hc_eps": 1e-6, "norm_eps": 1e-6, "dialect": ocp}
     return {
         "mhc_site": lambda: mhc_site.mhc_site(streams, written, mixes, norm, iterations=20, **norms),
         "mhc_head": lambda: mhc_site.mhc_head(streams, written, head_mixes, norm, **norms),
@@ -182,9 +187,9 @@ def main() -> None:
     a = parser.parse_args()
     triton.runtime.driver.set_active(_NoDriver())
     properties = SimpleNamespace(major=9, minor=0)
-    torch.cuda.get_device_properties = lambda device=None: properties  # type: ignore[assignment]
+    vars(torch.cuda)["get_device_properties"] = lambda device=None: properties
     # on the meta device torch works out strides in Python, which no GPU tensor pays
-    torch.empty_like = lambda x, **unused: torch.empty(x.shape, dtype=x.dtype, device=x.device)  # type: ignore[assignment]
+    vars(torch)["empty_like"] = lambda x, **unused: torch.empty(x.shape, dtype=x.dtype, device=x.device)
     versions = {"triton": triton.__version__, "torch": torch.__version__}
     print(json.dumps({"batch": a.batch, "machine": environment_report()["machine"], **versions}))
     print(f"{'op':22} {'best us':>8} {'median us':>10} {'launches':>9}")
