@@ -44,8 +44,12 @@ def _fresh() -> Iterator[None]:
 def test_of_a_device(hip: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """ROCm's torch reports a compute capability too, and it means nothing."""
     asked: list[object] = []
-    properties = SimpleNamespace(major=9, minor=0, gcnArchName="gfx942:sramecc+:xnack-", name="a product")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: asked.append(device) or properties)
+
+    def properties(device: object) -> SimpleNamespace:
+        asked.append(device)
+        return SimpleNamespace(major=9, minor=0, gcnArchName="gfx942:sramecc+:xnack-", name="a product")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     monkeypatch.setattr(torch.version, "hip", hip)
     device = torch.device("cuda", 0)
     assert gpu_architecture(device) is gpu_architecture(device)

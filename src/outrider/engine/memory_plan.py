@@ -1,9 +1,10 @@
 """What an engine takes in memory, computed from config.json and the tensor table before any weight is read.
 
-    weights + caches * (window pages + entry pages) + workspace <= gpu_memory_utilization * available memory
+    weights + caches * (window pages + entry pages) + workspace + graphs <= gpu_memory_utilization * available memory
 
 Weights and cache are exact; the workspace of a step is an upper bound. The pools get as many pages as fit, up to what
-max_num_seqs requests of max_model_len can use. Everything here is the CPU's: caches in float32, whatever the rounding.
+max_num_seqs requests of max_model_len can use. Sizes here are the CPU's: caches in float32, whatever the rounding;
+those of a GPU are in `device_memory`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class MemoryPlan:
     available: int | None
     budget: int | None
     utilization: float
+    graphs: int = 0  # captured on a GPU
 
     @property
     def window_page_bytes(self) -> int:
@@ -74,7 +76,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        return self.weights + self.drafter_weights + self.cache_bytes + self.workspace
+        return self.weights + self.drafter_weights + self.cache_bytes + self.workspace + self.graphs
 
     @property
     def fits(self) -> bool:
@@ -88,10 +90,11 @@ class MemoryPlan:
         """One line: every size, and what they add up to."""
         drafter = f", drafter {size_text(self.drafter_weights)}" if self.drafter_weights else ""
         times = f"{self.caches} caches, together" if self.caches > 1 else "cache"
+        graphs = f", graphs {size_text(self.graphs)}" if self.graphs else ""
         of = "" if self.budget is None else f", of {size_text(self.budget)}"
         return (
             f"weights {size_text(self.weights)}{drafter}, {times} {size_text(self.cache_bytes)} (room for "
-            f"{self.context_tokens:,} tokens), workspace of a step up to {size_text(self.workspace)}; "
+            f"{self.context_tokens:,} tokens), workspace of a step up to {size_text(self.workspace)}{graphs}; "
             f"{size_text(self.total)} in all{of}"
         )
 
@@ -152,19 +155,19 @@ def plan_memory(
         budget=None if available is None else int(utilization * available),
         utilization=utilization,
     )
-    most = page_counts(config.sliding_window, context, depth, options)
-    least = least_page_counts(config.sliding_window, context, depth, options)
-    return _with_pages(plan, options, least, most)
+    return with_pages(plan, config.sliding_window, depth, options)
 
 
-def _with_pages(plan: MemoryPlan, options: EngineConfig, least: tuple[int, int], most: tuple[int, int]) -> MemoryPlan:
-    """Pages between the least and the most; the two pools grow alike."""
+def with_pages(plan: MemoryPlan, sliding_window: int, depth: int, options: EngineConfig) -> MemoryPlan:
+    """The plan with pages between the least and the most that are of use; the two pools grow alike."""
+    most = page_counts(sliding_window, plan.context, depth, options)
+    least = least_page_counts(sliding_window, plan.context, depth, options)
     low_w, low_e = options.window_pages or least[0], options.entry_pages or least[1]
     high_w, high_e = most
     window, entry = plan.window_page_bytes, plan.entry_page_bytes
     if plan.budget is None:
         return _sized(plan, high_w, high_e)
-    room = (plan.budget - plan.weights - plan.drafter_weights - plan.workspace) // plan.caches
+    room = (plan.budget - plan.weights - plan.drafter_weights - plan.workspace - plan.graphs) // plan.caches
     lowest, highest = low_w * window + low_e * entry, high_w * window + high_e * entry
     if room >= highest:
         return _sized(plan, high_w, high_e)
