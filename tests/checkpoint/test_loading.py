@@ -52,6 +52,18 @@ def test_every_tensor_as_stored(folder: Path) -> None:
     assert [done for done, _ in calls] == sorted(done for done, _ in calls) and calls[-1] == (total, total)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.usefixtures("_staging")
+def test_copies_that_overlap_reads(folder: Path) -> None:
+    """Page-locked buffers, filled again only when their copy has ended."""
+    checkpoint = Checkpoint.open(folder)
+    found = checkpoint.load_to_device(torch.device("cuda"))
+    for name, tensor in found.items():
+        assert tensor.is_cuda
+        assert torch.equal(tensor.cpu().view(torch.uint8), checkpoint.read(name).view(torch.uint8)), name
+
+
 def test_files_are_read_once_and_in_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[tuple[str, int]] = []
     fill = Staging.fill
