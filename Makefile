@@ -1,6 +1,7 @@
 # make demo   answer a word problem with the model that ships, without and with speculation, and compare
 # make test   ruff, mypy and all tests
 # make test-kernels   the GPU kernels alone: all tests in Triton's interpreter, and every configuration compiled
+# make test-docs  the commands in README.md and docs/, run as they are written: half an hour
 # make lint   ruff and mypy
 # make results   measure the shipped model again, on a quiet machine: half an hour, into benchmarks/results
 # make clean  remove the virtual environment and everything that was generated
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_PROMPT ?= Lars jogs 33 blocks each morning for 8 mornings. Petra jogs 57 blocks more than Lars. \
 How many blocks do the two jog in all?
 
-.PHONY: help demo test test-kernels lint results clean
+.PHONY: help demo test test-kernels test-docs lint results clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +31,9 @@ test: lint
 
 test-kernels: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/ops/triton tests/ops/test_kv_rows.py
+
+test-docs: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/test_documented_commands.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

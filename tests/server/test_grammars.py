@@ -99,7 +99,8 @@ class BeginsACall(GrammarMask):
 def test_a_call_that_the_model_begins_itself_follows_a_strict_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """`tool_choice` auto: a few words first."""
     monkeypatch.setattr(grammars, "GrammarMask", BeginsACall)
-    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    function = {"name": "add", "parameters": PARAMETERS, "strict": True}
+    strict = [{"type": "function", "function": function}]
     with serving(engine_options={"max_model_len": 1024}) as api:
         messages = []
         for speculation in ("auto", "off"):
