@@ -27,11 +27,17 @@ def survival(differs, engine, slots, most):  # type: ignore[no-untyped-def]
 
 @kernel
 def observe(differs, engine, slots, drafted, accepted):  # type: ignore[no-untyped-def]
+    count = deepest = 0
+    for i in range(len(slots)):
+        count += drafted[i]
+        deepest = max(deepest, drafted[i])
     for position in range(len(differs)):
         before = np.float32(engine[position])
         rises, falls = _RATE * (np.float32(1) - before), _RATE * (np.float32(0) - before)
         observed = stood = 0
         for i in range(len(slots)):
+            if not drafted[i]:
+                continue
             own = differs[position, slots[i]]
             if position < accepted[i]:
                 own = own * _KEEPS + rises
@@ -45,32 +51,44 @@ def observe(differs, engine, slots, drafted, accepted):  # type: ignore[no-untyp
             differs[position, slots[i]] = own
         if observed:
             engine[position] += (1 - _ENGINE_KEEPS ** float(observed)) * (stood / observed - engine[position])
+    return count, deepest
+
+
+@kernel
+def count_passes(passes, contexts, lengths, drafted, accepted):  # type: ignore[no-untyped-def]
+    with_drafts = first_stood = 0
+    for i in range(len(lengths)):
+        bucket = 0
+        while bucket < len(contexts) and contexts[bucket] < lengths[i]:
+            bucket += 1
+        passes[bucket, drafted[i], accepted[i]] += 1
+        with_drafts += drafted[i] > 0
+        first_stood += accepted[i] > 0
+    return with_drafts, first_stood
 
 
 @kernel
 def _best_count(ordered, verify_ms, scales, draft_ms):  # type: ignore[no-untyped-def]
-    """ordered: [max_depth, R], minus the survival of a position, smallest first."""
-    max_depth, requests = ordered.shape
+    """ordered: [max_depth, R + 1], minus the survival of a position, smallest first, then infinity."""
+    max_depth, requests = len(ordered), ordered.shape[1] - 1
     merged, both = np.empty(ordered.size, np.float32), np.empty(ordered.size, np.float32)
+    merged[0] = np.inf
     count, deepest, least, best = 0, 0, 0.0, 0.0
     for depth in range(1, max_depth + 1):
-        row, before = ordered[depth - 1], (depth - 1) * requests
-        left = right = 0
-        for i in range(before + requests):
-            if right == requests or (left < before and merged[left] <= row[right]):
-                both[i] = merged[left]
-                left += 1
-            else:
-                both[i] = row[right]
-                right += 1
-        merged, both = both, merged
+        row, total = ordered[depth - 1], depth * requests
         draft = np.float32(draft_ms[depth] / scales[depth])
-        tokens, lowest, at = np.float32(-requests), np.float32(0), 0
-        for i in range(min(before + requests, len(verify_ms))):
-            tokens += merged[i]
-            rate = tokens / (verify_ms[i] + draft)
-            if rate < lowest:
-                lowest, at = rate, i
+        tokens, lowest, at, left = np.float32(-requests), np.float32(0), 0, 0
+        for i in range(total):  # merges two rows, both of which end with infinity; no branch here can be mispredicted
+            one, other = merged[left], row[i - left]
+            both[i] = min(one, other)
+            left += one <= other
+            if i < len(verify_ms):
+                tokens += both[i]
+                rate = tokens / (verify_ms[i] + draft)
+                if rate < lowest:
+                    lowest, at = rate, i
+        both[total] = np.inf
+        merged, both = both, merged
         found = -float(lowest) / scales[depth]
         if found > best and merged[0] < 0:
             count, deepest, least, best = at + 1, depth, -float(merged[at]), found
@@ -79,7 +97,9 @@ def _best_count(ordered, verify_ms, scales, draft_ms):  # type: ignore[no-untype
 
 def best_count(slots: Floats, verify_ms: Floats, scales: Doubles, draft_ms: Doubles) -> tuple[int, int, float, float]:
     """As `decision_arrays.best_count`. numpy sorts rows faster than anything compiled here; they are merged here."""
-    ordered = np.negative(slots)
+    ordered = np.empty((len(slots), slots.shape[1] + 1), np.float32)
+    ordered[:, -1] = np.inf
+    np.negative(slots, out=ordered[:, :-1])
     ordered.sort(axis=1)
     found: tuple[int, int, float, float] = _best_count(ordered, verify_ms, scales, draft_ms)
     return found
