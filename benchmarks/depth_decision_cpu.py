@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/depth_decision_cpu.py [--requests 1 16 64 256] [--depth 3] [--steps 2000]
 
 Three times a step: `decide`; `observe` (what the verifier said, and how long the target and the drafter took); and both
-through the engine's policy, which holds requests and no arrays, with the counts of the acceptance monitor. Costs are made up so that most steps draft; acceptance
-is drawn. No model runs, so caches are warmer than in an engine. The p10 is what a busy machine disturbs least.
+through the engine's policy, which holds requests and no arrays, with the counts of the acceptance monitor. The columns
+that the runner fills while it draws are not timed. Costs are made up so that most steps draft; acceptance is drawn. No
+model runs, so caches are warmer than in an engine. The p10 is what a busy machine disturbs least.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def measure(requests: int, depth: int, steps: int) -> dict[str, dict[str, float]
     }
 
 
-def policy_step(policy: AdaptiveDepth, monitor: AcceptanceMonitor, running: Sequence[Request], stood: Sequence[int]) -> float:
+def policy_step(
+    policy: AdaptiveDepth, monitor: AcceptanceMonitor, running: Sequence[Request], stood: Sequence[int]
+) -> float:
     begin = perf_counter()
     depths = policy.depths(running)
     decided = perf_counter() - begin

@@ -85,11 +85,13 @@ class DepthController:
         budget = best_budget(survival, self.tables)
         self._note(budget, len(slots))
         depths = self._speculating(budget) if self.speculating else self._probing(budget)
-        if depths and budget.count:
+        if depths and budget.drafts:
             return share_budget(survival, budget)
         return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
 
-    def observe_drafts(self, slots: NDArray[np.int64], drafted: NDArray[np.uint8], accepted: NDArray[np.uint8]) -> tuple[int, int]:
+    def observe_drafts(
+        self, slots: NDArray[np.int64], drafted: NDArray[np.uint8], accepted: NDArray[np.uint8]
+    ) -> tuple[int, int]:
         """What the verifier said to the drafts of each slot. -> drafts of all together, and the most of one."""
         return self.acceptance.observe(slots, drafted, accepted)
 
