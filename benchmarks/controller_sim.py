@@ -205,8 +205,7 @@ def run(world: World, tokens: int) -> Result:
         spent += target
         emitted = c + int(accepted.sum())
         controller.observe_target(c, int(depths.sum()), int(depths.max()), emitted, noisy(target))
-        had = np.nonzero(depths)[0]
-        controller.observe_drafts(had, depths[had], accepted[had])
+        controller.observe_drafts(slots, depths.astype(np.uint8), accepted.astype(np.uint8))
         ages += expected
         for slot in np.nonzero(ages > REQUEST_TOKENS)[0]:
             ages[slot] = 0.0

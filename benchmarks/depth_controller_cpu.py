@@ -7,6 +7,7 @@ One engine an arm, all on the same weights. A window is the same requests of one
 code), run to their end at the same time; windows of all arms alternate, their order turns from round to round, and
 every ratio is of two windows of one round. Whole windows are timed, prompts included. A window has as many tokens as
 let the whole run end in about --minutes on a quiet machine; the controller keeps what it learned from window to window.
+The last line is the verdict: of each demand, where it does not hold. The best fixed depth may be 0.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ CODE = (
 KINDS = ("word problems", "prose", "code")
 LEAST_TOKENS, MOST_TOKENS = 8, 96  # of a request in a window
 
+OF_OFF, LOW_OF_OFF, OF_BEST_FIXED, ALONE = 0.98, 0.95, 0.95, 1.4  # what is demanded of the controller
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,6 +87,7 @@ def main() -> None:
                 a.json.write_text(json.dumps(report, indent=1) + "\n")
             if a.markdown is not None:
                 a.markdown.write_text(table(report))
+    print(verdict(results))
 
 
 def prompts_of(tokenizer: Tokenizer, kind: str, count: int) -> list[list[int]]:
@@ -146,6 +150,32 @@ def ratio(own: list[float], other: list[float]) -> dict[str, float]:
     return {"median": median(ratios), "low": medians[50], "high": medians[1949]}
 
 
+def verdict(results: Sequence[dict[str, Any]]) -> str:
+    """A sentence for each demand: in how many of the measured places it holds, and the others with their figures."""
+    of_off = [(place(found), found["of_off"]["auto"]) for found in results]
+    alone = [own for found, own in zip(results, of_off, strict=True) if found["concurrency"] == 1]
+    of_best = [(f"{place(found)} ({found['best_fixed']})", found["auto_of_best_fixed"]) for found in results]
+    return "verdict: " + "; ".join((
+        holds(f"median of off >= {OF_OFF}", "median", OF_OFF, of_off),
+        holds(f"lower bound of off >= {LOW_OF_OFF}", "low", LOW_OF_OFF, of_off),
+        holds(f"median of the best fixed depth >= {OF_BEST_FIXED}", "median", OF_BEST_FIXED, of_best),
+        holds(f"median of off at 1 request >= {ALONE}", "median", ALONE, alone),
+        f"same tokens {'everywhere' if all(found['same_tokens'] for found in results) else 'NOT everywhere'}",
+    ))  # fmt: skip
+
+
+def place(found: dict[str, Any]) -> str:
+    return f"{found['concurrency']} {found['kind']}"
+
+
+def holds(demand: str, figure: str, least: float, ratios: Sequence[tuple[str, dict[str, float]]]) -> str:
+    if not ratios:
+        return f"{demand} not measured"
+    misses = [f"{where} {ratio[figure]:.3f}" for where, ratio in ratios if ratio[figure] < least]
+    kept = f"{demand} {'FAILS' if misses else 'holds'}: {len(ratios) - len(misses)} of {len(ratios)}"
+    return kept + (f", not at {', '.join(misses)}" if misses else "")
+
+
 def text(r: dict[str, float]) -> str:
     return f"{r['median']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
 
@@ -170,6 +200,7 @@ def table(report: dict[str, Any]) -> str:
             f"{found['tokens_per_second']['off']:.1f} | {ratios} | "
             f"{text(found['auto_of_best_fixed'])} ({found['best_fixed']}) | {'yes' if found['same_tokens'] else 'NO'} |"
         )
+    lines += ["", verdict(report["results"]) + "."]
     return "\n".join(lines) + "\n"
 
 

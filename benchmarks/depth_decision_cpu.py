@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/depth_decision_cpu.py [--requests 1 16 64 256] [--depth 3] [--steps 2000]
 
 Three times a step: `decide`; `observe` (what the verifier said, and how long the target and the drafter took); and both
-through the engine's policy, which holds requests and no arrays. Costs are made up so that most steps draft; acceptance
-is drawn. No model runs, so caches are warmer than in an engine. The p10 is what a busy machine disturbs least.
+through the engine's policy, which holds requests and no arrays, with the counts of the acceptance monitor. The columns
+that the runner fills while it draws are not timed. Costs are made up so that most steps draft; acceptance is drawn. No
+model runs, so caches are warmer than in an engine. The p10 is what a busy machine disturbs least.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from outrider.bench.environment import environment_report
 from outrider.engine.depth_policy import AdaptiveDepth, Verified
 from outrider.engine.request import Request, Status
+from outrider.speculative.acceptance_monitor import AcceptanceMonitor
 from outrider.speculative.cost_tables import CostTables, MeasuredCosts
 from outrider.speculative.depth_controller import DepthController
 
@@ -34,6 +36,7 @@ class FakeRequest:
 
     depth: int
     status: Status = Status.RUNNING
+    token_ids: Sequence[int] = range(600)
 
 
 def main() -> None:
@@ -72,6 +75,7 @@ def measure(requests: int, depth: int, steps: int) -> dict[str, dict[str, float]
     rng = np.random.default_rng(0)
     controller = DepthController(tables(requests, depth), requests)
     policy = AdaptiveDepth(tables(requests, depth), requests)
+    monitor = AcceptanceMonitor(depth)
     running = cast("list[Request]", [FakeRequest(depth) for _ in range(requests)])
     slots, most = np.arange(requests), np.full(requests, depth)
     times: dict[str, list[float]] = {"decide": [], "observe": [], "policy, all of it": []}
@@ -82,16 +86,15 @@ def measure(requests: int, depth: int, steps: int) -> dict[str, dict[str, float]
         middle = perf_counter()
         depths = np.zeros(requests, dtype=np.int64) if decided is None else decided
         accepted = np.minimum(stood, depths)
-        had = depths > 0
-        seen = slots[had], depths[had], accepted[had]
-        drafted, deepest, tokens = int(depths.sum()), int(depths.max()), requests + int(accepted.sum())
+        seen = depths.astype(np.uint8), accepted.astype(np.uint8)
+        tokens = requests + int(accepted.sum())
         pause = perf_counter()
-        controller.observe_drafts(*seen)
+        drafted, deepest = controller.observe_drafts(slots, *seen)
         controller.observe_target(requests, drafted, deepest, tokens, milliseconds=12.0)
         if decided is not None:
             controller.observe_draft(requests, deepest, milliseconds=0.7)
         end = perf_counter()
-        whole = policy_step(policy, running, stood.tolist())
+        whole = policy_step(policy, monitor, running, stood.tolist())
         if number >= 0:
             times["decide"].append(middle - begin)
             times["observe"].append(end - pause)
@@ -102,14 +105,19 @@ def measure(requests: int, depth: int, steps: int) -> dict[str, dict[str, float]
     }
 
 
-def policy_step(policy: AdaptiveDepth, running: Sequence[Request], stood: Sequence[int]) -> float:
+def policy_step(
+    policy: AdaptiveDepth, monitor: AcceptanceMonitor, running: Sequence[Request], stood: Sequence[int]
+) -> float:
     begin = perf_counter()
     depths = policy.depths(running)
     decided = perf_counter() - begin
     given = depths or [0] * len(running)
-    accepted = [min(pair) for pair in zip(given, stood, strict=True)]
-    verified = Verified(list(running), given, accepted, [1 + count for count in accepted])
+    verified = Verified()
+    for request, drafted, could in zip(running, given, stood, strict=True):
+        accepted = min(drafted, could)
+        verified.add(request, drafted, accepted, 1 + accepted)
     begin = perf_counter()
+    monitor.record(np.frombuffer(verified.lengths, np.int64), *verified.counts)
     if depths is not None:
         policy.drafter_ran(depths, 0.0007, with_prompts=False)
     policy.target_ran(verified, 0.012, with_prompts=False)

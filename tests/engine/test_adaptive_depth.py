@@ -124,13 +124,19 @@ def test_slots_of_requests_that_ended_are_used_again() -> None:
     assert len(set(policy._owned.values())) == len(policy._owned)
 
 
+def verified(request: Request, drafted: int, accepted: int) -> Verified:
+    found = Verified()
+    found.add(request, drafted, accepted, 1 + accepted)
+    return found
+
+
 def test_what_is_learned_of_a_request_stays_its_own() -> None:
     """Though as many others run in the next step."""
     engine, policy = adaptive(verify_ms=11.0)
     easy, hard = (engine.add_request([2, start], output(2)) for start in (3, 4))
     for _ in range(30):
-        policy.target_ran(Verified([easy], [2], [2], [3]), 0.011, with_prompts=False)
-        policy.target_ran(Verified([hard], [2], [0], [1]), 0.011, with_prompts=False)
+        policy.target_ran(verified(easy, 2, 2), 0.011, with_prompts=False)
+        policy.target_ran(verified(hard, 2, 0), 0.011, with_prompts=False)
     chances = []
     for request in (easy, hard):
         policy._look_up([request])
@@ -144,10 +150,10 @@ def test_prompt_rows_are_no_measurement() -> None:
     engine = engine_of(2)
     request: Request = engine.add_request([2, 3], output(2))
     for _ in range(20):
-        policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=True)
+        policy.target_ran(verified(request, 0, 0), 5.0, with_prompts=True)
         policy.drafter_ran([2], 5.0, with_prompts=True)
     assert policy.controller.tables.decode_ms(1) == before
-    policy.target_ran(Verified([request], [0], [0], [1]), 5.0, with_prompts=False)
+    policy.target_ran(verified(request, 0, 0), 5.0, with_prompts=False)
     assert policy.controller.tables.decode_ms(1) > before
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SPECULATION = '{"method": "mtp", "num_speculative_tokens": 3}'
+SPECULATION = '{"method": "mtp", "num_speculative_tokens": 3, "adaptive": false}'
 
 
 @contextmanager

@@ -52,11 +52,23 @@ def test_kernels_and_arrays_agree(seed: int, requests: int, depth: int, few: boo
         assert depths.sum() == count
         assert (depths <= most).all()
 
-    accepted = rng.integers(0, most + 1)
+    drafted = most.astype(np.uint8)
+    accepted = rng.integers(0, most + 1).astype(np.uint8)
     observed: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
     for arithmetic in (decision_arrays, kernels):
         mine, ours = differs.copy(), engine.copy()
-        arithmetic.observe(mine, ours, slots, most, accepted)
+        assert arithmetic.observe(mine, ours, slots, drafted, accepted) == (most.sum(), most.max())
+        assert np.array_equal(mine[:, slots[most == 0]], differs[:, slots[most == 0]])
         observed.append((mine, ours))
+    contexts, lengths = np.array([10, 20]), rng.integers(8, 24, requests)
+    passes = np.zeros((2, 3, depth + 1, depth + 1), np.int64)
+    for counts, arithmetic in zip(passes, (decision_arrays, kernels), strict=True):
+        assert arithmetic.count_passes(counts, contexts, lengths, drafted, accepted) == (
+            (most > 0).sum(),
+            (accepted > 0).sum(),
+        )
+    assert np.array_equal(passes[0], passes[1])
+    assert passes[0, 1].sum() == ((lengths > 10) & (lengths <= 20)).sum()
+
     assert np.array_equal(observed[0][0], observed[1][0])
     assert np.allclose(observed[0][1], observed[1][1], rtol=1e-14, atol=0)

@@ -39,7 +39,7 @@ def test_off_is_silent_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     slots, most = np.arange(4), np.full(4, 3)
     with caplog.at_level(logging.INFO, logger="outrider"):
         for _ in range(30):
-            controller.observe_drafts(slots, most, np.zeros(4, dtype=np.int64))
+            controller.observe_drafts(slots, np.full(4, 3, np.uint8), np.zeros(4, np.uint8))
         assert controller.decide(slots, most) is None
     assert "speculation turns itself off: it is predicted to give" in caplog.text
     summary = controller.summary()
@@ -75,7 +75,7 @@ class Told:
 
     def step(self, *, stand: bool, milliseconds: float | None = None) -> None:
         slots, most = np.arange(4), np.full(4, 3)
-        self.controller.observe_drafts(slots, most, most if stand else np.zeros(4, dtype=np.int64))
+        self.controller.observe_drafts(slots, np.full(4, 3, np.uint8), np.full(4, 3 if stand else 0, np.uint8))
         self.controller.observe_target(4, 0, 0, 4, milliseconds or self._cost(4))
         self.controller.decide(slots, most)
 

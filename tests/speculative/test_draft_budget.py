@@ -40,10 +40,10 @@ def test_the_best_of_all_ways_to_share_drafts(data: st.DataObject, requests: int
     budget = best_budget(slots, tables)
     assert np.isclose(budget.rate, best)
     shared = share_budget(slots, budget)
-    assert shared.sum() == budget.count
+    assert shared.sum() == budget.drafts
     assert shared.max() <= budget.depth
     tokens = requests + sum(survival[r, :d].sum() for r, d in enumerate(shared))
-    assert np.isclose(tokens / (verify[requests + budget.count - 1] + budget.depth), best)
+    assert np.isclose(tokens / (verify[requests + budget.drafts - 1] + budget.depth), best)
 
 
 def test_a_bucket_that_is_paid_for_is_filled_to_its_edge() -> None:
@@ -51,7 +51,7 @@ def test_a_bucket_that_is_paid_for_is_filled_to_its_edge() -> None:
     verify = [10.0] * 4 + [14.0] * 4 + [40.0] * 8
     survival = np.cumprod(np.full((DEPTH, 4), 0.9), axis=0).astype(np.float32)
     budget = best_budget(survival, tables_of(verify, 4, draft_ms=0.0))
-    assert budget.count == 4
+    assert budget.drafts == 4
     assert share_budget(survival, budget).tolist() == [1, 1, 1, 1]
 
 
@@ -60,11 +60,11 @@ def test_requests_that_may_not_draft_get_nothing() -> None:
     budget = best_budget(survival, tables_of([10.0] * 12, 3, draft_ms=0.0))
     assert share_budget(survival, budget).tolist() == [3, 0, 1]
     none = best_budget(np.zeros((DEPTH, 2), np.float32), tables_of([10.0] * 8, 2))
-    assert (none.count, none.rate) == (0, 0.0)
+    assert (none.drafts, none.rate) == (0, 0.0)
     assert none.off_rate == 2 / 10
 
 
 def test_rows_never_exceed_the_step() -> None:
     survival = np.full((DEPTH, 4), 0.9, np.float32)
-    assert best_budget(survival, tables_of([10.0] * 6, 4)).count == 2
-    assert best_budget(survival, tables_of([10.0] * 4, 4)).count == 0
+    assert best_budget(survival, tables_of([10.0] * 6, 4)).drafts == 2
+    assert best_budget(survival, tables_of([10.0] * 4, 4)).drafts == 0

@@ -11,7 +11,7 @@ from outrider.speculative.watchdog import Watchdog
 
 
 def observe(estimates: AcceptanceEstimates, slots: list[int], drafted: list[int], accepted: list[int]) -> None:
-    estimates.observe(*(np.array(values, dtype=np.int64) for values in (slots, drafted, accepted)))
+    estimates.observe(np.array(slots), np.array(drafted, np.uint8), np.array(accepted, np.uint8))
 
 
 def test_only_what_was_seen_is_learned() -> None:

@@ -115,7 +115,7 @@ def evaluate_quantisation(options: EvalOptions, depth: int, engine: dict[str, An
     config = _engine_config(engine)
     tokenizer = load_tokenizer(checkpoint)
     rows: dict[str, dict[str, Any]] = {}
-    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False)
 
     def load(variant: Variant) -> LoadedModel:
         rewrite = _fp4_experts if variant.fp4_experts else None

@@ -151,7 +151,7 @@ def _speculation(text: str | None, compare: bool) -> SpeculativeConfig | None:
     from outrider.config import SpeculativeConfig, parse_speculative_config
 
     if text is None:
-        return SpeculativeConfig(method="mtp", num_speculative_tokens=3) if compare else None
+        return SpeculativeConfig(method="mtp", num_speculative_tokens=3, adaptive=False) if compare else None
     return parse_speculative_config(text)
 
 

@@ -54,7 +54,7 @@ def run_checks() -> Iterator[Check]:
 def _speculation() -> Iterator[Check]:
     checkpoint = Checkpoint.open(shipped_model())
     tokenizer = load_tokenizer(checkpoint)
-    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=3)
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=3, adaptive=False)
     options = EngineConfig(max_num_seqs=1, max_model_len=256, enable_prefix_caching=False)
     loaded = load_model(checkpoint, speculative_config=speculation, engine_config=options, engines=2)
     question = next(arithmetic.problems(1, 1, "train")).question

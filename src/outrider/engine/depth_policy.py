@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,18 +17,29 @@ from outrider.speculative.depth_controller import DepthController
 
 @dataclass
 class Verified:
-    """The decoding requests of a target pass, in columns: drafts of each, those that stood, tokens that it emitted."""
+    """The decoding requests of a target pass, in columns that numpy reads where they lie.
+
+    drafted, accepted: drafts of each (255 at most) and those that stood; lengths: tokens that it has now (int64);
+    emitted: tokens that the pass gave all of them together.
+    """
 
     requests: list[Request] = field(default_factory=list)
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    emitted: list[int] = field(default_factory=list)
+    drafted: bytearray = field(default_factory=bytearray)
+    accepted: bytearray = field(default_factory=bytearray)
+    lengths: array[int] = field(default_factory=lambda: array("q"))
+    emitted: int = 0
 
     def add(self, request: Request, drafted: int, accepted: int, emitted: int) -> None:
         self.requests.append(request)
         self.drafted.append(drafted)
         self.accepted.append(accepted)
-        self.emitted.append(emitted)
+        self.lengths.append(len(request.token_ids))
+        self.emitted += emitted
+
+    @property
+    def counts(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """drafted and accepted."""
+        return np.frombuffer(self.drafted, np.uint8), np.frombuffer(self.accepted, np.uint8)
 
 
 class DepthPolicy(Protocol):
@@ -66,12 +78,13 @@ class AdaptiveDepth:
         self._free = list(range(self._count))
         self._requests: list[Request] = []  # those last looked up, and what was found
         self._slots = self._most = np.zeros(0, np.int64)
+        self._may_draft = False  # any of them
 
     def depths(self, decoding: Sequence[Request]) -> list[int] | None:
         if self.controller.waits():
             return None
         self._look_up(decoding)
-        if not self._most.any():
+        if not self._may_draft:
             return [0] * len(decoding) if self.controller.speculating else None
         depths = self.controller.decide(self._slots, self._most)
         return None if depths is None else depths.tolist()
@@ -79,21 +92,16 @@ class AdaptiveDepth:
     def target_ran(self, verified: Verified, seconds: float, *, with_prompts: bool) -> None:
         if not verified.requests:
             return
-        drafts = sum(verified.drafted)
-        if drafts:
+        drafts = deepest = 0
+        if verified.drafted.count(0) < len(verified.requests):
             self._look_up(verified.requests)
-            drafted, accepted = _small(verified.drafted), _small(verified.accepted)
-            slots = self._slots
-            if 0 in verified.drafted:
-                with_drafts = drafted.nonzero()[0]
-                slots, drafted, accepted = slots[with_drafts], drafted[with_drafts], accepted[with_drafts]
-            self.controller.observe_drafts(slots, drafted, accepted)
+            drafts, deepest = self.controller.observe_drafts(self._slots, *verified.counts)
         if not with_prompts:
             self.controller.observe_target(
                 requests=len(verified.requests),
                 drafted=drafts,
-                depth=max(verified.drafted),
-                tokens=sum(verified.emitted),
+                depth=deepest,
+                tokens=verified.emitted,
                 milliseconds=1e3 * seconds,
             )
 
@@ -107,6 +115,7 @@ class AdaptiveDepth:
             self._requests = list(requests)
             self._slots = np.array([self._slot(request) for request in requests], np.int64)
             self._most = np.array([request.depth for request in requests], np.int64)
+            self._may_draft = bool(self._most.any())
 
     def _slot(self, request: Request) -> int:
         if request not in self._owned:
@@ -120,8 +129,3 @@ class AdaptiveDepth:
         """Those that do not run: most of them have ended."""
         for request in [r for r in self._owned if r.status is not Status.RUNNING]:
             self._free.append(self._owned.pop(request))
-
-
-def _small(values: Sequence[int]) -> NDArray[np.int64]:
-    """As an array, by way of bytes: many times quicker than numpy's own way, and depths are below 256."""
-    return np.frombuffer(bytes(values), np.uint8).astype(np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from outrider.engine.scheduler import Work
 from outrider.model.transformer import Transformer
 from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.sampler import LogitsError
-from outrider.speculative.acceptance_monitor import AcceptanceMonitor
+from outrider.speculative.acceptance_monitor import ALL_STOOD, AcceptanceMonitor
 from outrider.speculative.drafter import DraftJob
 
 
@@ -60,6 +61,8 @@ class Runner:
             if self.drafter is not None and request.finish_reason is None:
                 going_on.append((item, own))
         seconds = perf_counter() - started
+        if verified.requests and self.drafter is not None:
+            self.acceptance.record(np.frombuffer(verified.lengths, np.int64), *verified.counts)
         self.depth_policy.target_ran(verified, seconds, with_prompts=len(verified.requests) < len(work))
         if going_on and self.drafter is not None:
             self._draft(going_on, self.drafter)
@@ -120,7 +123,8 @@ class Runner:
         accepted = min(len(emitted) - 1, len(kept))
         if not first:
             request.statistics.record(len(drafts), accepted, len(kept))
-            self.acceptance.record(request.token_ids, len(drafts), accepted, request.statistics.all_stood)
+            if drafts and (passes := request.statistics.all_stood) and passes % ALL_STOOD == 0:
+                self.acceptance.look_for_a_loop(request.token_ids, passes)
         count = request.params.logprobs
         logprobs = None if count is None else tuple(token_logprobs(logits[: len(kept)], kept, count))
         return [StepOutput(request, tuple(kept), accepted, request.finish_reason, logprobs)]

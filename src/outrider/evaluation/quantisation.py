@@ -66,7 +66,7 @@ def measure(
     square of the difference over the standard deviation of the reference's logits (both over the vocabulary).
     Acceptance and exact match: answers that the variant itself generates, `depth` drafts a step.
     """
-    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=depth)
+    speculation = SpeculativeConfig(method="mtp", num_speculative_tokens=depth, adaptive=False)
     reference: list[Tensor] = []
     for variant in variants():
         loaded = load(variant)

@@ -36,9 +36,12 @@ class AcceptanceEstimates:
         """
         return decision.survival(self._differs, self._engine, slots, most)
 
-    def observe(self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
+    def observe(
+        self, slots: NDArray[np.int64], drafted: NDArray[np.uint8], accepted: NDArray[np.uint8]
+    ) -> tuple[int, int]:
         """One verification a slot. Of its drafts those that stood and the first that did not are observations.
 
-        No slot twice. A request without drafts is none; it need not be given.
+        No slot twice. A request without drafts is none; it need not be given. -> drafts of all requests together, and
+        the most of one.
         """
-        decision.observe(self._differs, self._engine, slots, drafted, accepted)
+        return decision.observe(self._differs, self._engine, slots, drafted, accepted)

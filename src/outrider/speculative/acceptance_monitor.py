@@ -7,9 +7,13 @@ stand for long, over text that repeats itself, loops.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.speculative import decision
 
 log = logging.getLogger("outrider")
 
@@ -52,34 +56,32 @@ class AcceptanceReport:
 
 
 class AcceptanceMonitor:
-    """Told of every target pass of every request."""
+    """Told of every target pass, and of requests whose drafts all stand."""
 
     def __init__(self, max_depth: int) -> None:
         self.self_check: float | None = None
         self.too_low = False
         self.looping = False
         # passes by context bucket, drafts and those that stood
-        self._passes = [[[0] * (d + 1) for d in range(max_depth + 1)] for _ in range(len(CONTEXTS) + 1)]
+        self._passes = np.zeros((len(CONTEXTS) + 1, max_depth + 1, max_depth + 1), np.int64)
+        self._contexts = np.array(CONTEXTS)
         self._window = self._first_stood = 0
         self._loop_seen = False
+        nothing = np.zeros(1, np.uint8)
+        decision.count_passes(self._passes.copy(), self._contexts, np.zeros(1, np.int64), nothing, nothing)  # compiles
 
-    def record(self, token_ids: Sequence[int], drafted: int, accepted: int, all_stood: int) -> None:
-        """A target pass that left the request with these tokens; all_stood: passes running whose drafts all stood."""
-        self._passes[bisect_left(CONTEXTS, len(token_ids))][drafted][accepted] += 1
-        if not drafted:
-            return
-        if all_stood and all_stood % ALL_STOOD == 0:
-            self._look_for_a_loop(token_ids, all_stood)
-        self._first_stood += accepted > 0
-        self._window += 1
-        if self._window == WINDOW:
+    def record(self, lengths: NDArray[np.int64], drafted: NDArray[np.uint8], accepted: NDArray[np.uint8]) -> None:
+        """A target pass of [R] requests: tokens that it left them with, drafts and those that stood."""
+        drew, stood = decision.count_passes(self._passes, self._contexts, lengths, drafted, accepted)
+        self._window += drew
+        self._first_stood += stood
+        if self._window >= WINDOW:
             self._end_window()
 
     def report(self) -> AcceptanceReport:
-        depths = range(len(self._passes[0]))
         return AcceptanceReport(
             self_check=self.self_check,
-            depth_histogram=[sum(sum(bucket[depth]) for bucket in self._passes) for depth in depths],
+            depth_histogram=self._passes.sum((0, 2)).tolist(),
             contexts=[own for index in range(len(self._passes)) if any((own := self._context(index)).drafted)],
             too_low=self.too_low,
             looping=self.looping,
@@ -87,14 +89,15 @@ class AcceptanceMonitor:
 
     def _context(self, index: int) -> ContextAcceptance:
         bucket = self._passes[index]
-        positions = range(len(bucket) - 1)
+        positions = range(len(bucket) - 1)  # p: passes with more than p drafts, and those in which more than p stood
         return ContextAcceptance(
             longest=CONTEXTS[index] if index < len(CONTEXTS) else None,
-            drafted=tuple(sum(sum(counts) for counts in bucket[p + 1 :]) for p in positions),
-            accepted=tuple(sum(sum(counts[p + 1 :]) for counts in bucket[p + 1 :]) for p in positions),
+            drafted=tuple(int(bucket[p + 1 :].sum()) for p in positions),
+            accepted=tuple(int(bucket[:, p + 1 :].sum()) for p in positions),
         )
 
-    def _look_for_a_loop(self, token_ids: Sequence[int], all_stood: int) -> None:
+    def look_for_a_loop(self, token_ids: Sequence[int], all_stood: int) -> None:
+        """Of a request whose drafts all stood in so many passes running; asked once in ALL_STOOD of them."""
         period = loop_period(token_ids)
         if period is None:
             return  # easy text: a list of numbers, a copied page

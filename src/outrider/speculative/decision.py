@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 
-from outrider.speculative.decision_arrays import best_count, observe, share, survival
+from outrider.speculative.decision_arrays import best_count, count_passes, observe, share, survival
 
 with suppress(ImportError):  # numba is optional, and some platforms have none that loads
     # checkers see the names above, whose signatures these share
-    from outrider.speculative.decision_kernels import best_count, observe, share, survival
+    from outrider.speculative.decision_kernels import best_count, count_passes, observe, share, survival
 
-__all__ = ["best_count", "observe", "share", "survival"]
+__all__ = ["best_count", "count_passes", "observe", "share", "survival"]

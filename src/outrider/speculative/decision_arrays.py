@@ -14,6 +14,7 @@ RELAXATION = 0.02  # of what was not observed, towards the engine's estimate
 LEAST = 0.02  # nothing is certain, either way
 
 Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
@@ -33,8 +34,15 @@ def survival(differs: Floats, engine: Doubles, slots: Ints, most: Ints) -> Float
     return found
 
 
-def observe(differs: Floats, engine: Doubles, slots: Ints, drafted: Ints, accepted: Ints) -> None:
-    """Moves both estimates, in place, by one verification of each slot: those that stood and the first that did not."""
+def observe(differs: Floats, engine: Doubles, slots: Ints, drafted: Bytes, accepted: Bytes) -> tuple[int, int]:
+    """Moves both estimates, in place, by one verification of each slot: those that stood and the first that did not.
+
+    A slot without drafts stays as it is. -> drafts of all together, and the most of one.
+    """
+    total, deepest = int(drafted.sum()), int(drafted.max(initial=0))
+    if 0 in drafted:
+        some = drafted.nonzero()[0]
+        slots, drafted, accepted = slots[some], drafted[some], accepted[some]
     max_depth = len(differs)
     position = np.arange(max_depth)[:, None]
     stood = position < accepted
@@ -47,6 +55,16 @@ def observe(differs: Floats, engine: Doubles, slots: Ints, drafted: Ints, accept
     seen = counts > 0
     shares = stood.sum(1)[seen] / counts[seen]
     engine[seen] += (1 - (1 - ENGINE_RATE) ** counts[seen].astype(np.float64)) * (shares - engine[seen])
+    return total, deepest
+
+
+def count_passes(passes: Ints, contexts: Ints, lengths: Ints, drafted: Bytes, accepted: Bytes) -> tuple[int, int]:
+    """Adds target passes to passes[context bucket, drafts, those that stood]. -> those with drafts; a first one stood.
+
+    lengths, drafted, accepted: [R], a pass each; contexts: the longest length of each bucket but the last.
+    """
+    np.add.at(passes, (np.searchsorted(contexts, lengths), drafted, accepted), 1)
+    return int(np.count_nonzero(drafted)), int(np.count_nonzero(accepted))
 
 
 def best_count(slots: Floats, verify_ms: Floats, scales: Doubles, draft_ms: Doubles) -> tuple[int, int, float, float]:

@@ -27,11 +27,17 @@ def survival(differs, engine, slots, most):  # type: ignore[no-untyped-def]
 
 @kernel
 def observe(differs, engine, slots, drafted, accepted):  # type: ignore[no-untyped-def]
+    count = deepest = 0
+    for i in range(len(slots)):
+        count += drafted[i]
+        deepest = max(deepest, drafted[i])
     for position in range(len(differs)):
         before = np.float32(engine[position])
         rises, falls = _RATE * (np.float32(1) - before), _RATE * (np.float32(0) - before)
         observed = stood = 0
         for i in range(len(slots)):
+            if not drafted[i]:
+                continue
             own = differs[position, slots[i]]
             if position < accepted[i]:
                 own = own * _KEEPS + rises
@@ -45,43 +51,49 @@ def observe(differs, engine, slots, drafted, accepted):  # type: ignore[no-untyp
             differs[position, slots[i]] = own
         if observed:
             engine[position] += (1 - _ENGINE_KEEPS ** float(observed)) * (stood / observed - engine[position])
+    return count, deepest
 
 
 @kernel
-def _best_count(ordered, verify_ms, scales, draft_ms):  # type: ignore[no-untyped-def]
-    """ordered: [max_depth, R], minus the survival of a position, smallest first."""
-    max_depth, requests = ordered.shape
-    merged, both = np.empty(ordered.size, np.float32), np.empty(ordered.size, np.float32)
+def count_passes(passes, contexts, lengths, drafted, accepted):  # type: ignore[no-untyped-def]
+    with_drafts = first_stood = 0
+    for i in range(len(lengths)):
+        bucket = 0
+        while bucket < len(contexts) and contexts[bucket] < lengths[i]:
+            bucket += 1
+        passes[bucket, drafted[i], accepted[i]] += 1
+        with_drafts += drafted[i] > 0
+        first_stood += accepted[i] > 0
+    return with_drafts, first_stood
+
+
+@kernel
+def _best_count(ordered, requests, verify_ms, scales, draft_ms):  # type: ignore[no-untyped-def]
+    """ordered[d - 1]: minus the survival of the first d positions of all requests, smallest first."""
     count, deepest, least, best = 0, 0, 0.0, 0.0
-    for depth in range(1, max_depth + 1):
-        row, before = ordered[depth - 1], (depth - 1) * requests
-        left = right = 0
-        for i in range(before + requests):
-            if right == requests or (left < before and merged[left] <= row[right]):
-                both[i] = merged[left]
-                left += 1
-            else:
-                both[i] = row[right]
-                right += 1
-        merged, both = both, merged
+    for depth in range(1, len(ordered) + 1):
+        slots = ordered[depth - 1]
         draft = np.float32(draft_ms[depth] / scales[depth])
         tokens, lowest, at = np.float32(-requests), np.float32(0), 0
-        for i in range(min(before + requests, len(verify_ms))):
-            tokens += merged[i]
+        for i in range(min(depth * requests, len(verify_ms))):
+            tokens += slots[i]
             rate = tokens / (verify_ms[i] + draft)
             if rate < lowest:
                 lowest, at = rate, i
         found = -float(lowest) / scales[depth]
-        if found > best and merged[0] < 0:
-            count, deepest, least, best = at + 1, depth, -float(merged[at]), found
+        if found > best and slots[0] < 0:
+            count, deepest, least, best = at + 1, depth, -float(slots[at]), found
     return count, deepest, least, best
 
 
 def best_count(slots: Floats, verify_ms: Floats, scales: Doubles, draft_ms: Doubles) -> tuple[int, int, float, float]:
-    """As `decision_arrays.best_count`. numpy sorts rows faster than anything compiled here; they are merged here."""
-    ordered = np.negative(slots)
-    ordered.sort(axis=1)
-    found: tuple[int, int, float, float] = _best_count(ordered, verify_ms, scales, draft_ms)
+    """As `decision_arrays.best_count`. numpy sorts faster than anything that is compiled here."""
+    max_depth, requests = slots.shape
+    ordered = np.empty((max_depth, slots.size), np.float32)
+    np.negative(slots.reshape(-1), out=ordered)
+    for depth in range(max_depth):
+        ordered[depth, : (depth + 1) * requests].sort()
+    found: tuple[int, int, float, float] = _best_count(ordered, requests, verify_ms, scales, draft_ms)
     return found
 
 

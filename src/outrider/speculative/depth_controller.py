@@ -85,14 +85,15 @@ class DepthController:
         budget = best_budget(survival, self.tables)
         self._note(budget, len(slots))
         depths = self._speculating(budget) if self.speculating else self._probing(budget)
-        if depths and budget.count:
+        if depths and budget.drafts:
             return share_budget(survival, budget)
         return np.zeros(len(slots), dtype=np.int64) if self.speculating else None
 
-    def observe_drafts(self, slots: NDArray[np.int64], drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
-        """What the verifier said to the drafts of each slot (those that had some)."""
-        if len(slots):
-            self.acceptance.observe(slots, drafted, accepted)
+    def observe_drafts(
+        self, slots: NDArray[np.int64], drafted: NDArray[np.uint8], accepted: NDArray[np.uint8]
+    ) -> tuple[int, int]:
+        """What the verifier said to the drafts of each slot. -> drafts of all together, and the most of one."""
+        return self.acceptance.observe(slots, drafted, accepted)
 
     def observe_target(self, requests: int, drafted: int, depth: int, tokens: int, milliseconds: float) -> None:
         """A step without prompt rows. drafted: drafts in it; depth: the most of one request; tokens: emitted."""
@@ -124,10 +125,10 @@ class DepthController:
 
     def _compile(self) -> None:
         """Kernels are compiled, or read from a cache, at their first call: now, and not while requests wait."""
-        one, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+        one, nothing = np.zeros(1, np.int64), np.zeros(1, np.uint8)
         survival = self.acceptance.survival(one, one)
         share_budget(survival, best_budget(survival, self.tables))
-        self.acceptance.observe(none, none, none)
+        self.acceptance.observe(one, nothing, nothing)
 
     # -------- states
 

@@ -8,7 +8,7 @@ c requests, depth at most d. Costs are staircases, so every B is tried: the firs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,14 @@ from outrider.speculative import decision
 from outrider.speculative.cost_tables import CostTables
 
 
-@dataclass(frozen=True)
-class DraftBudget:
+class DraftBudget(NamedTuple):
     """The best step that drafts. rate and off_rate: expected tokens a millisecond of it and of a plain step.
 
-    count: drafts of all requests together; depth: the most of one request; least: the survival of the last of them.
+    drafts: of all requests together; depth: the most of one request; least: the survival of the last of them.
     None are wanted where no request may draft.
     """
 
-    count: int
+    drafts: int
     depth: int
     least: float
     rate: float
@@ -44,8 +43,8 @@ def best_budget(survival: NDArray[np.float32], tables: CostTables) -> DraftBudge
 
 
 def share_budget(survival: NDArray[np.float32], budget: DraftBudget) -> NDArray[np.int64]:
-    """[R] depth of each request: the `count` slots that are likeliest to stand, which are a prefix of each request.
+    """[R] depth of each request: the `drafts` slots that are likeliest to stand, which are a prefix of each request.
 
     Among equals the earlier position comes first, then the earlier request.
     """
-    return decision.share(survival, budget.depth, budget.least, budget.count)
+    return decision.share(survival, budget.depth, budget.least, budget.drafts)
