@@ -19,7 +19,16 @@ from outrider.ops.triton.index_queries import HEAD_TILE as INDEX_HEAD_TILE
 from outrider.ops.triton.index_queries import index_queries_kernel
 from outrider.ops.triton.indexer_logits import MOST_QUERIES, indexer_logits_kernel
 from outrider.ops.triton.key_rows import FORMATS
-from outrider.ops.triton.mhc_site import MIX_COLUMNS, MIX_WARPS, SPLITS, mix_kernel, site_kernel, warps_for_site
+from outrider.ops.triton.mhc_site import (
+    MIX_COLUMNS,
+    MIX_SPILLED,
+    MIX_TOKENS,
+    MIX_WARPS,
+    SPLITS,
+    mix_kernel,
+    site_kernel,
+    warps_for_site,
+)
 from outrider.ops.triton.norm_rope_insert import norm_rope_insert_kernel
 from outrider.ops.triton.paged_attention import paged_attention_kernel
 from outrider.ops.triton.radix_select import (
@@ -43,8 +52,7 @@ from outrider.ops.triton.sampling import PART as SAMPLING_PART
 from outrider.ops.triton.scaled_linear import scaled_linear_kernel
 from outrider.ops.triton.splits import merge_kernel
 from outrider.ops.triton.stage_inputs import COLUMNS, stage_inputs_kernel
-from outrider.ops.triton.topk_swa import WARPS as COMBINE_WARPS
-from outrider.ops.triton.topk_swa import body_width, combine_kernel
+from outrider.ops.triton.topk_swa import combine_kernel
 from outrider.platforms.architectures import Architecture
 from outrider.platforms.tiles import attention_tiles, expert_tiles, indexer_tiles, linear_tiles
 
@@ -113,7 +121,7 @@ def builds(target: Architecture, *, every: bool) -> Iterator[Build]:
     """The builds of an architecture: one configuration a kernel, or with `every` all that a V4 model launches."""
     fp8, ptx = FORMATS[target.fp8], target.backend == "cuda"
     for shape, topk in (("flash", 512), ("pro", 1024)) if every else (("flash", 512),):
-        yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=COMBINE_WARPS)
+        yield Build(f"combine {shape}", combine_kernel, _combine(topk), num_warps=4)
     for name in ("plain", fp8):
         yield Build(f"gather_rows {name}", gather_rows_kernel, _rows(name) | {"BLOCK_N": 16, "PTX": ptx}, num_warps=8)
         yield Build(f"norm_rope_insert {name}", norm_rope_insert_kernel, _insert(name, round_trip=name == "plain"))
@@ -142,7 +150,7 @@ def _rows(name: str) -> dict[str, object]:
 
 
 def _combine(topk: int) -> dict[str, object]:
-    return {"WIDTH": topk + 128, "BODY": body_width(topk + 128), "SEARCH_STEPS": 7, "ROWS": 4, "COLUMNS": 128}
+    return {"WIDTH": topk + 128, "SEARCH_STEPS": 7, "ROWS": 4, "COLUMNS": 128}
 
 
 def _insert(name: str, *, round_trip: bool) -> dict[str, object]:
@@ -279,11 +287,10 @@ def _mhc(target: Architecture, *, every: bool) -> Iterator[Build]:
     floats = ("fn", "partial", "base", "scale", "post", "comb", "scales")
     types = dict.fromkeys(floats, "*fp32") | dict.fromkeys(("streams_in", "streams", "y", "norm_weight"), "*bf16")
     types |= {"hc_eps": "fp32"}
-    for tokens in (16, 64):
-        for write in (True, False) if every else (True,):
-            constants: dict[str, object] = {"WRITE": write, "BLOCK_T": tokens, "BLOCK_D": MIX_COLUMNS}
-            label = f"mix {tokens}{'' if write else ' unwritten'}"
-            yield Build(label, mix_kernel, constants, MIX_WARPS, matrix=True, types=types)
+    for write in (True, False) if every else (True,):
+        constants: dict[str, object] = {"WRITE": write, "BLOCK_T": MIX_TOKENS, "BLOCK_D": MIX_COLUMNS}
+        label = f"mix {'written' if write else 'read'}"
+        yield Build(label, mix_kernel, constants, MIX_WARPS, matrix=True, types=types, spilled_bytes=MIX_SPILLED)
     for block in (4096, 8192) if every else (4096,):
         for name in (FORMATS[target.fp8], "plain") if every else (FORMATS[target.fp8],):
             for head in (False, True) if every else (False,):

@@ -27,10 +27,12 @@ from outrider.platforms.architectures import Fp8Dialect
 
 STREAMS = 4
 SPLITS = 32
-MIX_COLUMNS = 32  # of each stream, at a time
+# of the first launch: good for decoding and near the best for 4096 tokens (benchmarks/results/mhc_h200.md)
+MIX_COLUMNS = 64  # of each stream, at a time; decides the order of a sum
+MIX_TOKENS = 16
 MIX_WARPS = 4
+MIX_SPILLED = 128  # bytes that a lane may put aside; sm_90 does, and is faster for it than with half the columns
 _MIX_ROWS = tl.constexpr(32)  # of the matrix: 24, or 4 of a head
-_FEW_TOKENS = 32
 
 
 @triton.jit
@@ -279,17 +281,15 @@ def launch_mix(
     partial: Tensor,
     *,
     write: bool,
-    tokens_at_once: int = 0,
+    tokens_at_once: int = MIX_TOKENS,
     columns: int = MIX_COLUMNS,
     num_warps: int = MIX_WARPS,
 ) -> None:
-    """The first launch. `tokens_at_once`: 0 chooses by the number of tokens; a benchmark asks for other tiles."""
+    """The first launch. A benchmark asks for other tiles than the ones that ship."""
     tokens, _, width = streams.shape
-    few = tokens <= _FEW_TOKENS or streams.device.type == "cpu"
-    block_t = tokens_at_once or (16 if few else 64)
     launch(
         mix_kernel,
-        (cdiv(tokens, block_t), SPLITS),
+        (cdiv(tokens, tokens_at_once), SPLITS),
         streams,
         out,
         *written,
@@ -299,7 +299,7 @@ def launch_mix(
         width,
         fn.shape[0],
         WRITE=write,
-        BLOCK_T=block_t,
+        BLOCK_T=tokens_at_once,
         BLOCK_D=columns,
         num_warps=num_warps,
     )

@@ -18,22 +18,7 @@ from outrider.ops.reference.topk_swa import check_combine, combined_width
 from outrider.ops.triton.launching import cdiv, has_kernels, launch
 
 ROWS = 4  # queries a program
-WARPS = 8
 _COLUMNS = 128
-
-
-def body_width(width: int) -> int:
-    """Columns that a program reads at once: the largest power of two that is not above the width."""
-    return 1 << (width.bit_length() - 1)
-
-
-@triton.jit
-def _join(selected, column, entries, window, base, first, N):  # type: ignore[no-untyped-def]
-    """Columns of rows: the entries as slots, then the window's slots, then -1."""
-    entry = tl.where((selected >= 0) & (selected < N), selected + base[:, None], -1)
-    in_window = column - entries[:, None]
-    slot = tl.where(in_window < window[:, None], first[:, None] + in_window, -1)
-    return tl.where(in_window < 0, entry, slot)
 
 
 @triton.jit(
@@ -56,20 +41,13 @@ def combine_kernel(  # type: ignore[no-untyped-def]
     M,
     N,
     WIDTH: tl.constexpr,
-    BODY: tl.constexpr,
     SEARCH_STEPS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Grid: (ceil(queries / ROWS),). SEARCH_STEPS >= log2(requests) + 1; BODY: the largest power of two that is not
-    above WIDTH; WIDTH - BODY a multiple of COLUMNS."""
+    """Grid: (ceil(queries / ROWS),). SEARCH_STEPS >= log2(requests) + 1; WIDTH a multiple of COLUMNS."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = row < num_queries
-    row64 = row.to(tl.int64)
-    body = tl.arange(0, BODY)[None, :]
-    chosen = topk_indices + row64[:, None] * topk_stride
-    # before the request is known, so that these loads and the search do not wait for each other
-    selected = tl.load(chosen + body, mask=live[:, None] & (body < topk_width), other=-1)
     token = row + tl.load(query_start_loc)
     # the last request that starts at or before the token; those without a query are stepped over
     low = tl.zeros((ROWS,), tl.int32)
@@ -89,13 +67,19 @@ def combine_kernel(  # type: ignore[no-untyped-def]
     gathered = tl.load(gather_lens + request, mask=live, other=0)
     first = base + N + position - window + 1 - (seq_len - gathered)
     tl.store(lens + row, entries + window, mask=live)
-    out = combined + row64[:, None] * WIDTH
-    tl.store(out + body, _join(selected, body, entries, window, base, first, N), mask=live[:, None])
-    for start in tl.static_range(BODY, WIDTH, COLUMNS):
+    row64 = row.to(tl.int64)
+    for start in tl.static_range(0, WIDTH, COLUMNS):
         column = (start + tl.arange(0, COLUMNS))[None, :]
-        wanted = live[:, None] & (column < entries[:, None]) & (column < topk_width)
-        selected = tl.load(chosen + column, mask=wanted, other=-1)
-        tl.store(out + column, _join(selected, column, entries, window, base, first, N), mask=live[:, None])
+        is_entry = column < entries[:, None]
+        entry = tl.load(
+            topk_indices + row64[:, None] * topk_stride + column,
+            mask=live[:, None] & is_entry & (column < topk_width),
+            other=-1,
+        )
+        entry = tl.where((entry >= 0) & (entry < N), entry + base[:, None], -1)
+        in_window = column - entries[:, None]
+        slot = tl.where(in_window < window[:, None], first[:, None] + in_window, -1)
+        tl.store(combined + row64[:, None] * WIDTH + column, tl.where(is_entry, entry, slot), mask=live[:, None])
 
 
 def combine_topk_swa_indices(
@@ -166,9 +150,8 @@ def launch_combine(
         M,
         N,
         WIDTH=combined.shape[1],
-        BODY=body_width(combined.shape[1]),
         SEARCH_STEPS=seq_lens.shape[0].bit_length(),
         ROWS=ROWS,
         COLUMNS=_COLUMNS,
-        num_warps=WARPS,
+        num_warps=4,
     )
