@@ -33,7 +33,7 @@ _compiled: dict[tuple[object, ...], Any] = {}
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
-    """`kernel[grid](*arguments, **constants, **OPTIONS)`, in half the host time: `constants` are the kernel's and
+    """`kernel[grid](*arguments, **constants, **OPTIONS)`, in less host time: `constants` are the kernel's and
     num_warps and num_stages.
 
     Triton's own binder says which variant these arguments need (types, alignment, ones), so that there is one rule of
